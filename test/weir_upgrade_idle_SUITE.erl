@@ -69,7 +69,7 @@ found(Config) ->
         {Module, init, 1} <- [call(Config, proc_lib, translate_initial_call, [Pid]), supervisor(Pid, Config)],
         lists:member(Module, Modules)
     ],
-    [?assert(lists:keymember(Module, 2, Processes)) || Module <- [weir_log_writer, weir_pool_slot_sup, weir_pool_app]],
+    [?assert(lists:keymember(Module, 2, Processes)) || Module <- [weir_log_writer, weir_pool_slot_sup, weir_pool_sup]],
     ?assertEqual([], Processes -- Found).
 
 %% A process that only refers to functions of an old version does not keep it from being purged; so no request needs one

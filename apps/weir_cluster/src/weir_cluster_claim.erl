@@ -42,7 +42,15 @@
     {ok, Result} | {not_begun | perhaps_begun | exit, term()} | timeout.
 claim(Target, Fun, Deadline, Wait, Conf) ->
     Alias = alias([reply]),
-    {Claimant, Monitor} = spawn_monitor(?MODULE, claimant, [{self(), Alias}, Target, Deadline, Wait, Conf]),
+    try spawn_monitor(?MODULE, claimant, [{self(), Alias}, Target, Deadline, Wait, Conf]) of
+        {Claimant, Monitor} -> await(Alias, Claimant, Monitor, Fun, Deadline)
+    catch
+        error:system_limit ->
+            _ = unalias(Alias),
+            {not_begun, busy}
+    end.
+
+await(Alias, Claimant, Monitor, Fun, Deadline) ->
     receive
         {claimed, Alias, Worker} ->
             true = demonitor(Monitor, [flush]),
@@ -85,7 +93,11 @@ used(Fun, Worker, Claimant) ->
 -spec claimant({pid(), reference()}, #target{}, integer() | infinity, at_once | wait, #conf{}) -> no_return().
 claimant({Claimer, Alias}, Target, Deadline, Wait, Conf) ->
     Monitor = erlang:monitor(process, Claimer),
-    Watch = spawn_link(?MODULE, watch, [Claimer]),
+    Watch = try
+        spawn_link(?MODULE, watch, [Claimer])
+    catch
+        error:system_limit -> exit({none, {not_begun, busy}})
+    end,
     Until = case Deadline of infinity -> infinity; _ -> Deadline + ?LATE_MS end,
     Answer = weir_cluster_call:request(claim, Target, {none, {self(), Wait}}, {Deadline, Until}, Conf),
     true = unlink(Watch),

@@ -12,7 +12,7 @@
 
 %% @doc Starts it.
 -spec start_link(#conf{}) -> gen_server:start_ret().
-start_link(#conf{name = Name}) -> gen_server:start_link(?MODULE, Name, []).
+start_link(#conf{name = Name}) -> weir_cluster_start:start(fun() -> gen_server:start_link(?MODULE, Name, []) end).
 
 %% @private
 -spec init(weir_pool:name()) -> {ok, weir_pool:name()}.

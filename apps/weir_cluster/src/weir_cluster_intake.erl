@@ -48,6 +48,8 @@
 %% A reply is large whose bytes are more, and takes no longer to be sent.
 -define(LARGE, 50_000).
 -define(LARGE_MS, 1000).
+%% Milliseconds between two attempts to start a process that sends what a busy connection did not take.
+-define(AGAIN_MS, 100).
 
 -record(state, {
     conf :: #conf{},
@@ -55,12 +57,13 @@
     is_closing = false :: boolean(),
     %% When the last large reply was sent, at the latest.
     large = none :: integer() | none,
-    calls = #{} :: #{Monitor :: reference() => Alias :: reference()}
+    %% Calls under way: proxies, and answers that wait for a busy connection or for room for a process.
+    calls = #{} :: #{MonitorOrTimer :: reference() => Alias :: reference()}
 }).
 
 %% @doc Starts it.
 -spec start_link(Index :: pos_integer(), #conf{}) -> gen_server:start_ret().
-start_link(Index, Conf) -> gen_server:start_link(?MODULE, {Index, Conf}, []).
+start_link(Index, Conf) -> weir_cluster_start:start(fun() -> gen_server:start_link(?MODULE, {Index, Conf}, []) end).
 
 %% @private
 -spec init({pos_integer(), #conf{}}) -> {ok, #state{}}.
@@ -102,6 +105,10 @@ handle_info({'DOWN', Monitor, process, _Proxy, Reason}, #state{conf = Conf, inde
         _ ->
             {noreply, told(Alias, {Alias, exit, Reason}, State#state{calls = Others})}
     end;
+handle_info({timeout, Timer, {tell, Message}}, #state{conf = Conf, index = Index, calls = Calls} = State) ->
+    {Alias, Others} = maps:take(Timer, Calls),
+    ok = weir_cluster_here:set_served(Index, map_size(Others), Conf),
+    {noreply, told(Alias, Message, State#state{calls = Others})};
 handle_info(_Message, State) ->
     {noreply, State}.
 
@@ -166,10 +173,10 @@ request(What, Deadline, {Alias, _, _} = Args, #state{conf = Conf, index = Index,
             State;
         _ ->
             ok = weir_cluster_here:set_served(Index, map_size(Calls) + 1, Conf),
-            case may_begin(What, Conf) of
-                true ->
+            case begun(may_begin(What, Conf), What, Deadline, Args, Conf) of
+                {ok, Monitor} ->
                     ok = weir_cluster_here:count(served, Conf),
-                    State#state{calls = Calls#{begun(What, Deadline, Args, Conf) => Alias}};
+                    State#state{calls = Calls#{Monitor => Alias}};
                 {false, Why} ->
                     ok = weir_cluster_here:set_served(Index, map_size(Calls), Conf),
                     refused(Alias, Why, State)
@@ -195,14 +202,21 @@ too_much(Why, Conf) ->
     ok = weir_cluster_here:count(refused, Conf),
     {false, Why}.
 
-begun(What, Deadline, {Alias, Key, Request}, Conf) ->
-    {_, Monitor} =
+%% A node without room for a process is busy: the caller tries another node.
+begun({false, Why}, _What, _Deadline, _Args, _Conf) ->
+    {false, Why};
+begun(true, What, Deadline, {Alias, Key, Request}, Conf) ->
+    {Module, Function, Args} =
         case What of
-            claim -> spawn_monitor(weir_cluster_claim, holder, [Alias, Request, Deadline, Conf]);
-            pick -> spawn_monitor(?MODULE, proxy, [Alias, {pick, Key, Request}, Deadline, Conf]);
-            _ -> spawn_monitor(?MODULE, proxy, [Alias, {call, Key, Request}, Deadline, Conf])
+            claim -> {weir_cluster_claim, holder, [Alias, Request, Deadline, Conf]};
+            pick -> {?MODULE, proxy, [Alias, {pick, Key, Request}, Deadline, Conf]};
+            _ -> {?MODULE, proxy, [Alias, {call, Key, Request}, Deadline, Conf]}
         end,
-    Monitor.
+    try spawn_monitor(Module, Function, Args) of
+        {_, Monitor} -> {ok, Monitor}
+    catch
+        error:system_limit -> too_much(busy, Conf)
+    end.
 
 %% @private
 %% Calls or picks a worker for a caller of another node.
@@ -258,12 +272,18 @@ not_begun_for(Alias, Why, Conf) -> {Alias, not_begun, Why, weir_cluster_here:loa
 refused(Alias, Why, #state{conf = Conf} = State) -> told(Alias, not_begun_for(Alias, Why, Conf), State).
 
 %% While the connection is busy another process waits for it, which counts as a call: who leaves waits for it, too.
+%% Without room for the process, the intake itself tries again after a pause.
 told(Alias, Message, #state{conf = Conf, index = Index, calls = Calls} = State) ->
     case erlang:send(Alias, Message, [nosuspend, noconnect]) of
         nosuspend ->
-            {_, Monitor} = spawn_monitor(fun() -> Alias ! Message end),
+            Waiting = try
+                {_, Monitor} = spawn_monitor(fun() -> Alias ! Message end),
+                Monitor
+            catch
+                error:system_limit -> erlang:start_timer(?AGAIN_MS, self(), {tell, Message})
+            end,
             ok = weir_cluster_here:set_served(Index, map_size(Calls) + 1, Conf),
-            State#state{calls = Calls#{Monitor => Alias}};
+            State#state{calls = Calls#{Waiting => Alias}};
         _ ->
             State
     end.

@@ -38,6 +38,9 @@
 %%
 %% The member waits for no other node: it sends with `nosuspend', and what was not sent is sent again at the next half
 %% second.
+%%
+%% If this node has no room for a process, the member does without. A node whose monitor cannot be started stays
+%% unknown and is greeted again. A join or leave of a group of pg follows at the next tick.
 %% @private
 -module(weir_cluster_member).
 
@@ -111,7 +114,7 @@
 
 %% @doc Starts it.
 -spec start_link(#conf{}) -> gen_server:start_ret().
-start_link(Conf) -> gen_server:start_link(?MODULE, Conf, []).
+start_link(Conf) -> weir_cluster_start:start(fun() -> gen_server:start_link(?MODULE, Conf, []) end).
 
 %% @doc Has the others told that this node has left, for which it waits for nobody, and says which nodes they are: each
 %% sends `{Alias, told, Node}' when nothing is sent from there any more. A member that has just been killed tells them
@@ -198,6 +201,8 @@ handle_info({left_out, Node}, #state{others = Others} = State) ->
     end;
 handle_info(refresh, State) ->
     {noreply, write(State)};
+handle_info(leave_pg, State) ->
+    {noreply, leave_pg(State)};
 handle_info(_Message, State) ->
     {noreply, State}.
 
@@ -246,12 +251,20 @@ find(#state{conf = #conf{name = Name}, joiner = Joiner} = State) ->
             is_pid(Joiner) andalso is_process_alive(Joiner),
         Next = case Joined of
             true -> Joiner;
-            false -> spawn(fun() -> pg(join, Group, Me) end)
+            false -> spawned(fun() -> pg(join, Group, Me) end)
         end,
         State#state{joiner = Next, members = Others({serve, Name}), clients = Others({client, Name})}
     catch
         %% pg is being started again.
         error:badarg -> State
+    end.
+
+%% Without room for a process there is none, and the next tick tries again.
+spawned(Fun) ->
+    try
+        spawn(Fun)
+    catch
+        error:system_limit -> none
     end.
 
 %% A pool's name may be any term. Who has left is a client of the others from then on.
@@ -320,29 +333,44 @@ known_anew(Member, Intakes, Weight, Zone, #state{others = Others} = State) ->
     Node = node(Member),
     Number = weir_cluster_view:free_number([Taken || #other{number = Taken} <- maps:values(Others)]),
     Words = weir_cluster_link:new(tuple_size(Intakes)),
-    Target = #target{
-        node = Node,
-        member = Member,
-        intakes = Intakes,
-        monitor = weir_cluster_monitor:start(Member, tuple_to_list(Intakes), Words),
-        words = Words,
-        weight = Weight,
-        zone = Zone,
-        same_zone = near(Zone, State),
-        agent = self()
-    },
-    Now = now_ms(),
-    put_other(Node, ping(#other{number = Number, since = Now, raised = Now, target = Target}), State).
+    case weir_cluster_monitor:start(Member, tuple_to_list(Intakes), Words) of
+        {ok, Monitor} ->
+            Target = #target{
+                node = Node,
+                member = Member,
+                intakes = Intakes,
+                monitor = Monitor,
+                words = Words,
+                weight = Weight,
+                zone = Zone,
+                same_zone = near(Zone, State),
+                agent = self()
+            },
+            Now = now_ms(),
+            put_other(Node, ping(#other{number = Number, since = Now, raised = Now, target = Target}), State);
+        no_room ->
+            State
+    end.
 
 %% One that the former member knew: callers go on as if nothing had happened.
 adopted({Number, #target{node = Node, member = Member, intakes = Intakes, words = Words} = Former}, State) ->
-    Monitor = weir_cluster_monitor:start(Member, tuple_to_list(Intakes), Words),
     IsNew = weir_cluster_link:round_trip(Words) =:= unknown,
     WasSilent = not IsNew andalso weir_cluster_link:share(Words) < ?ALL,
-    Target = Former#target{monitor = Monitor, agent = self()},
     Now = now_ms(),
-    Other = #other{number = Number, since = Now, is_new = IsNew, was_silent = WasSilent, raised = Now, target = Target},
-    put_other(Node, Other, State).
+    case weir_cluster_monitor:start(Member, tuple_to_list(Intakes), Words) of
+        {ok, Monitor} ->
+            Target = Former#target{monitor = Monitor, agent = self()},
+            Other = #other{
+                number = Number, since = Now, is_new = IsNew, was_silent = WasSilent, raised = Now, target = Target
+            },
+            put_other(Node, Other, State);
+        no_room ->
+            %% The node is greeted anew.
+            #state{conf = #conf{name = Name}} = State,
+            ok = weir_cluster_view:delete_target(Name, Number),
+            ok = weir_cluster_link:set_gone(Words),
+            State
+    end.
 
 near(Zone, #state{conf = #conf{zone = Mine}}) -> Zone =:= Mine.
 
@@ -528,14 +556,29 @@ weight(0, _Size, _Conf) -> 0;
 weight(_Live, Size, #conf{weight = size}) -> max(1, Size);
 weight(_Live, _Size, #conf{weight = Weight}) -> Weight.
 
-left(Alias, #state{conf = #conf{name = Name}} = State) ->
+left(Alias, State) ->
     tell_all({leaving, self(), Alias}, State),
+    weighed(leave_pg(State)).
+
+%% Waits for the joiner before: two joiners might join the same group twice.
+leave_pg(#state{joiner = Before} = State) when is_pid(Before) ->
+    case is_process_alive(Before) of
+        true -> leave_pg_later(State);
+        false -> leave_pg(State#state{joiner = none})
+    end;
+leave_pg(#state{conf = #conf{name = Name}} = State) ->
     Me = self(),
-    Joiner = spawn(fun() ->
+    case spawned(fun() ->
         %% In this order: others, who read who serves before who is a client, miss it in neither.
         _ = is_in({client, Name}, Me) orelse pg(join, {client, Name}, Me),
         pg(leave, {serve, Name}, Me)
-    end),
-    weighed(State#state{joiner = Joiner}).
+    end) of
+        none -> leave_pg_later(State);
+        Joiner -> State#state{joiner = Joiner}
+    end.
+
+leave_pg_later(State) ->
+    _ = erlang:send_after(?TICK_MS, self(), leave_pg),
+    State.
 
 now_ms() -> erlang:monotonic_time(millisecond).

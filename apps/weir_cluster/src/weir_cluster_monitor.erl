@@ -37,11 +37,15 @@
     unused = 0 :: non_neg_integer()
 }).
 
-%% @doc Starts it for the calling member.
--spec start(Member :: pid(), [pid()], atomics:atomics_ref()) -> pid().
+%% @doc Starts it for the calling member. If the node has no room for a process, returns `no_room'.
+-spec start(Member :: pid(), [pid()], atomics:atomics_ref()) -> {ok, pid()} | no_room.
 start(Member, Intakes, Words) ->
-    %% Its exit reason is what it has to say: proc_lib would log it as a crash.
-    spawn(?MODULE, init, [self(), Member, Intakes, Words]).
+    try
+        %% Its exit reason is what it has to say: proc_lib would log it as a crash.
+        {ok, spawn(?MODULE, init, [self(), Member, Intakes, Words])}
+    catch
+        error:system_limit -> no_room
+    end.
 
 %% @private
 -spec init(pid(), pid(), [pid()], atomics:atomics_ref()) -> no_return().

@@ -27,7 +27,7 @@
 
 %% @doc Starts it.
 -spec start_link() -> gen_server:start_ret().
-start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+start_link() -> weir_cluster_start:start(fun() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) end).
 
 %% @private
 -spec init([]) -> {ok, #state{}}.
@@ -56,9 +56,11 @@ handle_info(_Message, State) ->
     {noreply, State}.
 
 start_scope(State) ->
-    case pg:start_link(weir_cluster) of
+    try pg:start_link(weir_cluster) of
         {ok, _Pid} -> State#state{started = now_ms()};
         {error, _} -> again(State)
+    catch
+        error:system_limit -> again(State)
     end.
 
 %% Of a start that failed both its result and its exit are told.

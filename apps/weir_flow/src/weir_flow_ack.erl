@@ -152,15 +152,20 @@ request(To, From) ->
     ok.
 
 %% @doc Sends a request that another process waits for, which ends when it is answered or has no one to answer to or
-%% to be answered by. Cost: spawning it, a few microseconds; another round trip to it for a name on another node.
--spec start_watch(weir_flow_dest:to()) -> watch().
+%% to be answered by. If the node has no room for a process, returns `no_room' and sends nothing. Cost: spawning it, a
+%% few microseconds; another round trip to it for a name on another node.
+-spec start_watch(weir_flow_dest:to()) -> {ok, watch()} | no_room.
 start_watch(To) ->
     Tag = make_ref(),
     Again = counters:new(1, [atomics]),
-    Watch = spawn(?MODULE, watch, [self(), To, Tag, Again]),
-    ok = await_monitor(To, Watch),
-    ok = request(To, {Watch, Tag}),
-    {Watch, Again}.
+    try spawn(?MODULE, watch, [self(), To, Tag, Again]) of
+        Watch ->
+            ok = await_monitor(To, Watch),
+            ok = request(To, {Watch, Tag}),
+            {ok, {Watch, Again}}
+    catch
+        error:system_limit -> no_room
+    end.
 
 %% A pid that is dead stays dead, whenever it is monitored. But the process that has a name now may be gone, and the
 %% request with it, and another be there when the watch gets round to its monitor: so the request waits for that.

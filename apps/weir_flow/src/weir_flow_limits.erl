@@ -48,7 +48,7 @@
 
 %% @private
 -spec start_link() -> {ok, pid()} | ignore | {error, term()}.
-start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+start_link() -> weir_flow_start:start(fun() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) end).
 
 %% @doc Gives a process of this node a limit. Cost: a call to the one process that keeps them.
 -spec limit(pid(), weir_flow_limit:max()) -> ok | {error, {not_started, weir_flow}}.
@@ -129,16 +129,26 @@ sample(Pid, Words, Asked) ->
     end.
 
 quiet(none, Pid, _Words, _InFlight) ->
-    [{1, start_asking(Pid)}];
-quiet({1, answered}, Pid, _Words, _InFlight) ->
-    [{2, start_asking(Pid)}];
+    [{1, Asker} || Asker <- start_asking(Pid)];
+quiet({1, answered} = Before, Pid, _Words, _InFlight) ->
+    case start_asking(Pid) of
+        [Asker] -> [{2, Asker}];
+        [] -> [Before]
+    end;
 quiet({2, answered}, _Pid, Words, InFlight) ->
     _ = weir_flow_limit:take_off(Words, InFlight),
     [];
 quiet(Asking, _Pid, _Words, _InFlight) ->
     [Asking].
 
-start_asking(Pid) -> spawn_opt(?MODULE, ask, [Pid], [{monitor, [{tag, {asked, Pid}}]}]).
+%% If the node has no room for a process, the next sample tries again: lost credits are mended later. The count of the
+%% limit stays right, so there is nothing to report.
+start_asking(Pid) ->
+    try
+        [spawn_opt(?MODULE, ask, [Pid], [{monitor, [{tag, {asked, Pid}}]}])]
+    catch
+        error:system_limit -> []
+    end.
 
 stop({_Times, {Asker, Monitor}}) ->
     true = demonitor(Monitor, [flush]),

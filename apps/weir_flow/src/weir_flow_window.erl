@@ -133,7 +133,12 @@ gone(Past) -> {noproc, {?FULL, Past#past{phase = new, unseen = 0}}}.
 
 watch(To, Past) -> timed_out(watched(To, Past)).
 
-watched(To, Past) -> Past#past{phase = {watch, weir_flow_ack:start_watch(To)}}.
+%% Without a watch, the next message finds a full window that nothing was asked for, and asks.
+watched(To, Past) ->
+    case weir_flow_ack:start_watch(To) of
+        {ok, Watch} -> Past#past{phase = {watch, Watch}};
+        no_room -> Past#past{phase = open}
+    end.
 
 timed_out(#past{timeouts = Timeouts} = Past) -> {timeout, {?FULL, Past#past{timeouts = Timeouts + 1}}}.
 

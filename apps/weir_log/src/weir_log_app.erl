@@ -29,7 +29,7 @@ stop(_State) -> weir_log_registry:settled().
 
 %% @private
 -spec start_logs() -> supervisor:startlink_ret().
-start_logs() -> supervisor:start_link({local, ?LOGS}, ?MODULE, logs).
+start_logs() -> weir_log_start:start(fun() -> supervisor:start_link({local, ?LOGS}, ?MODULE, logs) end).
 
 %% @doc Starts a log's processes. Returns when its files are open.
 -spec start_log(weir_log:log(), #conf{}) -> {ok, pid()} | {error, weir_log:open_error()}.

@@ -14,7 +14,7 @@
 %%
 %% Each is told by a process of its own: a handler may send what it gets to this very log, and wait. That the log of a
 %% handler fails is told to the other handlers (weir_log_h knows the report by its metadata), and on standard error if
-%% there is no other.
+%% there is no other. If the node has no room for that process, the result is `no_room', and there is no event.
 %% @private
 -module(weir_log_event).
 
@@ -24,22 +24,22 @@
 -include_lib("kernel/include/logger.hrl").
 
 %% @doc The file of a shard cannot be written or synced. `Report': whether `logger' is told too.
--spec failing(Report :: boolean(), weir_log:log(), file:filename_all(), Reason :: term()) -> ok.
+-spec failing(Report :: boolean(), weir_log:log(), file:filename_all(), Reason :: term()) -> ok | no_room.
 failing(Report, Log, Path, Reason) ->
     tell(error, Report, failing, #{}, #{log => Log, path => Path, reason => Reason}).
 
 %% @doc The file of a shard can be written again.
--spec recovered(Report :: boolean(), weir_log:log(), file:filename_all()) -> ok.
+-spec recovered(Report :: boolean(), weir_log:log(), file:filename_all()) -> ok | no_room.
 recovered(Report, Log, Path) ->
     tell(notice, Report, recovered, #{}, #{log => Log, path => Path}).
 
 %% @doc The log of a handler has ended.
--spec ended(weir_log:log(), Reason :: term()) -> ok.
+-spec ended(weir_log:log(), Reason :: term()) -> ok | no_room.
 ended(Log, Reason) ->
     tell(error, true, ended, #{}, #{log => Log, reason => Reason}).
 
 %% @doc The log has told in its file of entries that were lost.
--spec lost(weir_log:log(), file:filename_all(), weir_log:loss()) -> ok.
+-spec lost(weir_log:log(), file:filename_all(), weir_log:loss()) -> ok | no_room.
 lost(Log, Path, #{dropped := Dropped, failed := Failed, lost := Lost}) ->
     Sum = fun(ByLevel) -> lists:sum(maps:values(ByLevel)) end,
     Measurements = #{dropped => Sum(Dropped), failed => Sum(Failed), lost => Lost},
@@ -47,13 +47,16 @@ lost(Log, Path, #{dropped := Dropped, failed := Failed, lost := Lost}) ->
 
 tell(Level, Report, Event, Measurements, Metadata) ->
     IsLoaded = erlang:function_exported(telemetry, execute, 3),
-    _ =
-        (Report orelse IsLoaded) andalso
-            spawn(fun() ->
-                ok = telemetry(IsLoaded, Event, Measurements, Metadata),
-                report(Report, Level, Event, Metadata)
-            end),
-    ok.
+    Tell = fun() ->
+        ok = telemetry(IsLoaded, Event, Measurements, Metadata),
+        report(Report, Level, Event, Metadata)
+    end,
+    try
+        _ = (Report orelse IsLoaded) andalso spawn(Tell),
+        ok
+    catch
+        error:system_limit -> no_room
+    end.
 
 %% No dependency: the module's name is a variable so that nobody takes it for one.
 telemetry(true, Event, Measurements, Metadata) ->

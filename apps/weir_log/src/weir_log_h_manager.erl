@@ -36,7 +36,8 @@
 %% `{shutdown, {not_started, Reason}}'.
 -spec start_link(Name :: atom(), #handle{}, map()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Handle, Options) ->
-    case gen_server:start_link({local, Name}, ?MODULE, {Handle, Options}, []) of
+    Start = fun() -> gen_server:start_link({local, Name}, ?MODULE, {Handle, Options}, []) end,
+    case weir_log_start:start(Start) of
         {ok, Pid} -> {ok, Pid};
         ignore -> {error, ignore};
         {error, Reason} -> {error, Reason}
@@ -83,7 +84,18 @@ start_log(#state{handle = #handle{log = Name}, options = Options} = State) ->
         {ok, Log} -> {ok, State#state{log = Log}};
         {error, Reason} -> {{error, Reason}, State#state{log = down}}
     catch
-        exit:Reason -> {{error, Reason}, State#state{log = down}}
+        exit:Reason -> {{error, Reason}, State#state{log = down}};
+        error:system_limit -> {{error, system_limit}, State#state{log = down}}
+    end.
+
+%% Without room for the process that reports, the report comes later.
+report(Reason, #state{handle = #handle{log = Name}}) ->
+    case weir_log_event:ended(Name, Reason) of
+        ok ->
+            ok;
+        no_room ->
+            _ = erlang:send_after(?RETRY_MS, self(), {report, Reason}),
+            ok
     end.
 
 again(State) ->
@@ -108,9 +120,12 @@ handle_cast(_Stray, State) -> {noreply, State}.
 
 %% @private
 -spec handle_info(term(), #state{}) -> {noreply, #state{}}.
-handle_info({'EXIT', Log, Reason}, #state{log = Log, handle = #handle{log = Name}} = State) ->
-    ok = weir_log_event:ended(Name, Reason),
+handle_info({'EXIT', Log, Reason}, #state{log = Log} = State) ->
+    ok = report(Reason, State),
     {noreply, again(State)};
+handle_info({report, Reason}, State) ->
+    ok = report(Reason, State),
+    {noreply, State};
 handle_info(start, #state{log = down} = State) ->
     case start_log(State) of
         {ok, Started} ->
@@ -118,7 +133,11 @@ handle_info(start, #state{log = down} = State) ->
         {{error, _}, Down} ->
             %% What all logs share may have ended with the application. It is started by the kernel's supervisor, who
             %% may just be waiting for this process to end.
-            _ = spawn(fun weir_log_node_sup:ensure/0),
+            _ = try
+                spawn(fun weir_log_node_sup:ensure/0)
+            catch
+                error:system_limit -> none
+            end,
             {noreply, again(Down)}
     end;
 handle_info(_Other, State) ->

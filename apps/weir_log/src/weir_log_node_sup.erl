@@ -20,7 +20,7 @@
 %% @doc Starts it, or gives `ignore' if it is running.
 -spec start_link() -> {ok, pid()} | ignore | {error, term()}.
 start_link() ->
-    case supervisor:start_link({local, ?MODULE}, ?MODULE, []) of
+    case weir_log_start:start(fun() -> supervisor:start_link({local, ?MODULE}, ?MODULE, []) end) of
         {error, {already_started, _}} -> ignore;
         Started -> Started
     end.
@@ -50,7 +50,12 @@ ensure() ->
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
     %% The last two are what weir_server asks the version of the runtime with, before OTP 27.
-    ok = code:ensure_modules_loaded([calendar, string, unicode_util | modules()]),
+    Needed = [calendar, string, unicode_util | modules()],
+    %% The code server, which may be busy, is asked only for what is missing: nothing if this process is started again.
+    ok = case lists:all(fun erlang:module_loaded/1, Needed) of
+        true -> ok;
+        false -> code:ensure_modules_loaded(Needed)
+    end,
     ok = weir_log_registry:new_table(),
     ok = weir_log_retention:new_table(),
     {ok,

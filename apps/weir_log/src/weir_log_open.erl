@@ -148,11 +148,16 @@ set_aside(Path, Dates, WrittenMs, Summary, Last) ->
             Error
     end.
 
-%% By a process of its own: a handler may send this to the log that is just being opened.
+%% By a process of its own: a handler may send this to the log that is just being opened. Without room for the process
+%% there is no report. The information of the log counts the file.
 report(Path, Name, #{valid_bytes := Valid, cut_bytes := Behind}) ->
     Bytes = #{valid_bytes => Valid, behind_bytes => Behind},
     Report = Bytes#{label => {weir_log, set_aside}, path => Path, name => Name},
-    _ = spawn(fun() -> ?LOG_WARNING(Report, #{report_cb => fun ?MODULE:format/1}) end),
+    _ = try
+        spawn(fun() -> ?LOG_WARNING(Report, #{report_cb => fun ?MODULE:format/1}) end)
+    catch
+        error:system_limit -> none
+    end,
     ok.
 
 %% @private

@@ -20,7 +20,7 @@
 %% @doc Starts the opener of a log, and with that opens the log.
 -spec start_link(#log{}) -> {ok, pid()} | {error, term()}.
 start_link(Log) ->
-    case gen_server:start_link(?MODULE, Log, []) of
+    case weir_log_start:start(fun() -> gen_server:start_link(?MODULE, Log, []) end) of
         {ok, Pid} -> {ok, Pid};
         {error, Reason} -> {error, Reason}
     end.

@@ -36,7 +36,7 @@
 %% @doc Starts the registry.
 -spec start_link() -> {ok, pid()} | {error, term()}.
 start_link() ->
-    case gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) of
+    case weir_log_start:start(fun() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) end) of
         {ok, Pid} -> {ok, Pid};
         {error, Reason} -> {error, Reason}
     end.

@@ -17,7 +17,8 @@
 %% it is: when there is nothing left to compress of that log, by a process for each log, which gives each call a process
 %% of its own and a minute. So a hook that hangs holds up the hooks of its own log only. One whose file is gone by then
 %% is not called. For rows that have come when that process ends the log may not have asked yet: so there is a look
-%% first, for which what the log asked last is kept in a row `{{asked, Path}, Retention}'.
+%% first, for which what the log asked last is kept in a row `{{asked, Path}, Retention}'. If the node has no room for
+%% one of these processes, the rows stay, and the hooks are called later.
 %%
 %% What cannot be compressed, because the disk is full or the file cannot be read, stays as it is, counts with its size,
 %% and is tried again the next time the log asks. Neither that nor a file that cannot be deleted stops the rest;
@@ -39,6 +40,9 @@
 
 %% Milliseconds that a hook may take.
 -define(HOOK_MS, 60_000).
+
+%% Milliseconds between two attempts to start a process that calls hooks.
+-define(RETRY_MS, 1_000).
 
 -type retention() :: {weir_log_rotation:dates(), weir_log_rotation:keep(), Days :: pos_integer() | infinity}.
 
@@ -63,8 +67,8 @@ new_table() ->
     ok.
 
 %% @doc Starts the process. The table must be there.
--spec start_link() -> {ok, pid()} | {error, {already_started, pid()}}.
-start_link() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+-spec start_link() -> {ok, pid()} | {error, {already_started, pid()} | system_limit}.
+start_link() -> weir_log_start:start(fun() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) end).
 
 %% @doc For the supervisor that has made the table. The process may be killed at any time, so nobody waits for a file to
 %% be compressed when the application stops.
@@ -148,6 +152,8 @@ handle_info(timeout, State) ->
 handle_info({'DOWN', Monitor, process, _, _}, #state{runners = Runners} = State) ->
     Paths = [Path || {Path, Of} <- maps:to_list(Runners), Of =:= Monitor],
     {noreply, lists:foldl(fun called/2, State, Paths), 0};
+handle_info({hooks, Path}, #state{runners = Runners} = State) when not is_map_key(Path, Runners) ->
+    {noreply, called(Path, State), 0};
 handle_info(_Stray, State) ->
     {noreply, State, 0}.
 
@@ -173,8 +179,13 @@ look({Path, {Dates, Keep, Days} = Asked, Ref} = Row, #state{excepted = Excepted}
 %% Those of one log are called one after the other. When they have been, there may be others.
 hooks(Path, [_ | _] = Rows, Asked, #state{runners = Runners} = State) when not is_map_key(Path, Runners) ->
     true = ets:insert(?TABLE, {{asked, Path}, Asked}),
-    {_, Monitor} = spawn_monitor(fun() -> lists:foreach(fun run/1, lists:sort(Rows)) end),
-    State#state{runners = Runners#{Path => Monitor}};
+    try spawn_monitor(fun() -> lists:foreach(fun run/1, lists:sort(Rows)) end) of
+        {_, Monitor} -> State#state{runners = Runners#{Path => Monitor}}
+    catch
+        error:system_limit ->
+            _ = erlang:send_after(?RETRY_MS, self(), {hooks, Path}),
+            State
+    end;
 hooks(_Path, _Rows, _Asked, State) ->
     State.
 
@@ -198,7 +209,16 @@ run({{hook, _, Name} = Key, _}) ->
     end.
 
 run(Hook, File) ->
-    {Pid, Monitor} = spawn_monitor(fun() -> call(Hook, File) end),
+    try spawn_monitor(fun() -> call(Hook, File) end) of
+        {Pid, Monitor} -> await(Pid, Monitor, Hook, File)
+    catch
+        error:system_limit ->
+            receive
+            after ?RETRY_MS -> run(Hook, File)
+            end
+    end.
+
+await(Pid, Monitor, Hook, File) ->
     receive
         {'DOWN', Monitor, process, Pid, _} -> ok
     after ?HOOK_MS ->

@@ -82,7 +82,7 @@
 -spec start_link(#boot{}) -> {ok, pid()} | {error, term()}.
 start_link(Boot) ->
     Options = #{drain => ?BATCH, spawn_opt => [{min_heap_size, ?HEAP_WORDS}]},
-    case weir_server:start_link(?MODULE, Boot, Options) of
+    case weir_log_start:start(fun() -> weir_server:start_link(?MODULE, Boot, Options) end) of
         {ok, Pid} -> {ok, Pid};
         {error, Reason} -> {error, Reason}
     end.
@@ -406,7 +406,8 @@ tell_now(#state{words = Words, boot = #boot{name = Name, path = Path, conf = Con
         {ok, Wrote} ->
             ok = wrote(Words, 1, Bytes),
             ok = weir_log_drops:told(Words, Told),
-            ok = weir_log_event:lost(Name, Path, Loss),
+            %% Without room for a process there is no event. The entry is in the log.
+            _ = weir_log_event:lost(Name, Path, Loss),
             Wrote#state{tell_ms = none};
         {{error, _}, Failed} ->
             Failed#state{tell_ms = now_ms() + ?REPORT_MS}
@@ -418,16 +419,22 @@ trouble(none, State) ->
     State#state{trouble = none};
 trouble(Reason, #state{reported = works, boot = #boot{name = Name, path = Path, conf = Conf}} = State) ->
     #conf{report = Report} = Conf,
-    ok = weir_log_event:failing(Report, Name, Path, Reason),
-    State#state{trouble = Reason, reported = fails};
+    case weir_log_event:failing(Report, Name, Path, Reason) of
+        ok -> State#state{trouble = Reason, reported = fails};
+        %% The next failure is reported.
+        no_room -> State#state{trouble = Reason}
+    end;
 trouble(Reason, State) ->
     State#state{trouble = Reason, reported = fails}.
 
 calm(#state{reported = {calm, Since}, boot = #boot{name = Name, path = Path, conf = #conf{report = Report}}} = State) ->
     case now_ms() - Since >= ?CALM_MS of
         true ->
-            ok = weir_log_event:recovered(Report, Name, Path),
-            State#state{reported = works};
+            case weir_log_event:recovered(Report, Name, Path) of
+                ok -> State#state{reported = works};
+                %% The report comes a second later.
+                no_room -> State
+            end;
         false ->
             State
     end;

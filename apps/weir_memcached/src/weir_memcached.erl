@@ -438,10 +438,11 @@ servers(Client) ->
 %% connections. Returns when the new ones are asked: when each has a connection, or could not be connected to within
 %% `connect_timeout'. Those that have left answer what they were asked before, and are closed then. Errors: `changing':
 %% another change is under way; those of {@link start_link/2}, and why a server's connections could not be started: then
-%% nothing has changed. Exits as `gen_server:call/3' does if the client ends meanwhile.
+%% nothing has changed. If the node has no room for a process, the error is `system_limit'. Exits as `gen_server:call/3'
+%% does if the client ends meanwhile.
 %%
 %% Cost: the configuration that all callers read is replaced, for which the runtime scans all processes of the node.
--spec set_servers(client(), [server()]) -> ok | {error, changing | start_error() | term()}.
+-spec set_servers(client(), [server()]) -> ok | {error, changing | system_limit | start_error() | term()}.
 set_servers(Client, Servers) ->
     weir_memcached_client:set_servers(weir_memcached_ask:config(Client), Servers).
 

@@ -63,13 +63,13 @@
 }).
 
 %% @doc Starts the process and publishes the configuration.
--spec start_link(weir_memcached_config:config()) -> {ok, pid()}.
+-spec start_link(weir_memcached_config:config()) -> gen_server:start_ret().
 start_link(Config) ->
-    {ok, _} = gen_server:start_link(?MODULE, Config, []).
+    weir_memcached_start:start(fun() -> gen_server:start_link(?MODULE, Config, []) end).
 
 %% @doc Gives a client other servers.
 -spec set_servers(weir_memcached_config:config(), term()) ->
-    ok | {error, weir_memcached_config:error() | changing}.
+    ok | {error, weir_memcached_config:error() | changing | system_limit}.
 set_servers(#config{publisher = Pid}, Servers) ->
     gen_server:call(Pid, {set_servers, Servers}, infinity).
 
@@ -110,8 +110,11 @@ handle_call({set_servers, Given}, From, #state{change = none, config = Config, d
         {ok, New} ->
             Supervisor = Config#config.supervisor,
             Added = [Server || Server <- servers(New), not is_known(Server, State)],
-            {_, Task} = spawn_monitor(?MODULE, add, [Supervisor, Added, New, State#state.removing]),
-            {noreply, State#state{change = {adding, From, New, Task}}};
+            try spawn_monitor(?MODULE, add, [Supervisor, Added, New, State#state.removing]) of
+                {_, Task} -> {noreply, State#state{change = {adding, From, New, Task}}}
+            catch
+                error:system_limit -> {reply, {error, system_limit}, State}
+            end;
         {error, _} = Error ->
             {reply, Error, State}
     end;
@@ -217,12 +220,20 @@ drain(Left, #state{config = Config, drained = Drained, drain = Before} = State) 
         fun({#server{name = Name}, _} = Each) -> not lists:member(Name, Coming) andalso is_ready(Each, Now, Config) end,
         All
     ),
-    Tasks = [
-        spawn_monitor(fun() -> weir_memcached_sup:remove(Config#config.supervisor, Name) end)
-     || {#server{name = Name}, _} <- Ready
-    ],
-    Timer = case Waiting of [] -> none; _ -> erlang:send_after(?ASKED_MS, self(), drain) end,
-    State#state{drained = Waiting, drain = Timer, removing = [Task || {Task, _} <- Tasks] ++ State#state.removing}.
+    {Tasks, Waiting1} = stop_servers(Ready, Config, [], Waiting),
+    Timer = case Waiting1 of [] -> none; _ -> erlang:send_after(?ASKED_MS, self(), drain) end,
+    State#state{drained = Waiting1, drain = Timer, removing = Tasks ++ State#state.removing}.
+
+%% Starts a task for each server. If the node has no room for a process, the server waits for the next look.
+stop_servers([{#server{name = Name}, _} = Server | Servers], Config, Tasks, Waiting) ->
+    #config{supervisor = Supervisor} = Config,
+    try spawn_monitor(fun() -> weir_memcached_sup:remove(Supervisor, Name) end) of
+        {Task, _} -> stop_servers(Servers, Config, [Task | Tasks], Waiting)
+    catch
+        error:system_limit -> stop_servers(Servers, Config, Tasks, [Server | Waiting])
+    end;
+stop_servers([], _Config, Tasks, Waiting) ->
+    {Tasks, Waiting}.
 
 %% The servers that there will be.
 coming(none) -> [];

@@ -145,7 +145,7 @@
     backoff :: pos_integer(),
     %% why the server cannot be reached, which has been reported; until it is reached
     failure = none :: none | {failed, Reason :: term()},
-    %% who tells of the last event
+    %% the process that tells of the last event; none if the node had no room for that process
     teller = none :: none | pid()
 }).
 
@@ -253,8 +253,8 @@ all(Servers) ->
 init({Slot, Client, Server}) ->
     process_flag(trap_exit, true),
     #config{reconnect = {Backoff, _}} = Config = weir_memcached_config:fetch(Client),
-    Phase = connecting(Server, Config),
-    {ok, tell(#state{config = Config, server = Server, slot = Slot, phase = Phase, backoff = Backoff})}.
+    Phase = {waiting, make_ref()},
+    {ok, tell(connect(#state{config = Config, server = Server, slot = Slot, phase = Phase, backoff = Backoff}))}.
 
 %% @private
 -spec handle_batch([weir_server:message()], #state{}) -> {reply, [{weir_server:from(), term()}], #state{}}.
@@ -317,7 +317,10 @@ message({Io, connected, Socket, Protocol}, Replies, #state{phase = {connecting, 
 message({'EXIT', Io, Reason}, Replies, #state{phase = {connecting, Io}} = State) ->
     {Replies, connect_failed(reason(Reason), State)};
 message({timeout, Timer, reconnect}, Replies, #state{phase = {waiting, Timer}} = State) ->
-    {Replies, State#state{phase = connecting(State#state.server, State#state.config)}};
+    {Replies, connect(State)};
+message({close, Socket}, Replies, #state{config = #config{transport = Transport}} = State) ->
+    ok = weir_memcached_io:close(Transport, Socket),
+    {Replies, State};
 %% what is left of a connection that is no more
 message(_, Replies, State) ->
     {Replies, State}.
@@ -399,8 +402,13 @@ rest(State) ->
 
 %% Connecting
 
-connecting(Server, Config) ->
-    {connecting, weir_memcached_io:start_link(Server, Config)}.
+%% If the node has no room for a process, the attempt has failed, as if the server had refused.
+connect(#state{server = Server, config = Config} = State) ->
+    try
+        State#state{phase = {connecting, weir_memcached_io:start_link(Server, Config)}}
+    catch
+        error:system_limit -> connect_failed(system_limit, State)
+    end.
 
 connected(#link{protocol = Protocol} = L, Replies, #state{config = Config, server = Server} = State) ->
     count(connects, 1, State),
@@ -416,10 +424,11 @@ activate(Replies, #state{phase = #link{socket = Socket}} = State) ->
 
 connect_failed(Reason, #state{server = Server, config = Config, failure = Failure, teller = Before} = State) ->
     count(connect_failures, 1, State),
+    %% Without a teller the last event could not be told.
     Teller =
-        case Failure of
-            none -> weir_memcached_event:connect_failed(Server, Config, Reason, Before);
-            _ -> Before
+        case Failure =:= none orelse Before =:= none of
+            true -> weir_memcached_event:connect_failed(Server, Config, Reason, Before);
+            false -> Before
         end,
     wait(State#state{failure = {failed, Reason}, teller = Teller}).
 

@@ -2,7 +2,8 @@
 %% `telemetry' application is loaded.
 %%
 %% Handlers of both are other people's code, and may take long: they run in a process of their own for each event, while
-%% callers wait for those whose events these are. The events of a connection come one after the other.
+%% callers wait for those whose events these are. The events of a connection come one after the other. If the node has
+%% no room for a process, there is no event, and the result is `none'.
 %%
 %% <table>
 %% <tr><th>event</th><th>level</th><th>measurements</th><th>metadata</th></tr>
@@ -28,26 +29,26 @@
 -type teller() :: none | pid().
 
 %% @doc A connection was made, for the first time or again.
--spec connected(weir_memcached_config:server(), weir_memcached_config:config(), Before :: teller()) -> pid().
+-spec connected(weir_memcached_config:server(), weir_memcached_config:config(), Before :: teller()) -> teller().
 connected(Server, Config, Before) ->
     emit(Before, info, connected, #{}, metadata(Server, Config)).
 
 %% @doc The first attempt to connect, or the first after a loss, failed.
 -spec connect_failed(weir_memcached_config:server(), weir_memcached_config:config(), Reason :: term(),
     Before :: teller()) ->
-    pid().
+    teller().
 connect_failed(Server, Config, Reason, Before) ->
     emit(Before, warning, connect_failed, #{}, (metadata(Server, Config))#{reason => Reason}).
 
 %% @doc A connection was lost, and so many requests with it.
 -spec disconnected(weir_memcached_config:server(), weir_memcached_config:config(), Reason :: term(),
     non_neg_integer(), Before :: teller()) ->
-    pid().
+    teller().
 disconnected(Server, Config, Reason, Failed, Before) ->
     emit(Before, warning, disconnected, #{failed => Failed}, (metadata(Server, Config))#{reason => Reason}).
 
 %% @doc A connection process did not come back to its mailbox and is killed.
--spec stuck(weir_memcached_config:server(), weir_memcached_config:config(), pid()) -> pid().
+-spec stuck(weir_memcached_config:server(), weir_memcached_config:config(), pid()) -> teller().
 stuck(Server, Config, Conn) ->
     emit(none, error, stuck, #{}, (metadata(Server, Config))#{pid => Conn}).
 
@@ -55,7 +56,11 @@ metadata(#server{host = Host, port = Port}, #config{client = Client}) ->
     #{client => Client, address => {Host, Port}}.
 
 emit(Before, Level, Event, Measurements, Metadata) ->
-    spawn(?MODULE, tell, [Before, Level, Event, Measurements, Metadata]).
+    try
+        spawn(?MODULE, tell, [Before, Level, Event, Measurements, Metadata])
+    catch
+        error:system_limit -> none
+    end.
 
 %% @private Who told of the event before has ended then.
 -spec tell(Before :: teller(), logger:level(), Event :: atom(), map(), map()) -> ok.

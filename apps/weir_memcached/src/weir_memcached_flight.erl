@@ -186,12 +186,18 @@ tidy({Leaders, Followers}) ->
         0 ->
             ok;
         _ ->
-            _ = spawn(fun() ->
+            Tidy = fun() ->
                 remove(Followers, fun({_, _, Follower}) -> is_process_alive(Follower) end),
                 remove(Leaders, fun({_, Leader, Ref, _}) ->
                     is_process_alive(Leader) orelse ets:member(Followers, Ref)
                 end)
-            end),
+            end,
+            %% Without room for the process, the rows stay until the next call.
+            _ = try
+                spawn(Tidy)
+            catch
+                error:system_limit -> none
+            end,
             ok
     end.
 

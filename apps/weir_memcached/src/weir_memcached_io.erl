@@ -33,6 +33,7 @@
 -define(BUFFER, 65536).
 %% No answer to what is asked before a connection is up is longer.
 -define(MAX_LINE, 4096).
+-define(AGAIN_MS, 1000).
 -define(IS_TLS(Socket), (element(1, Socket) =:= sslsocket)).
 
 %% @doc Starts an attempt to connect; its outcome comes as a message or an exit signal.
@@ -53,9 +54,14 @@ activate(Socket, N) -> inet:setopts(Socket, [{active, N}]).
 
 %% @doc Closes a socket. What has not been written is not waited for: the server may never take it.
 -spec close(module(), Socket :: term()) -> ok.
-%% Its process may be busy, or wait for the server.
+%% Its process may be busy, or wait for the server. If the node has no room for another process, the caller gets
+%% `{close, Socket}' later, and calls again.
 close(_, Socket) when ?IS_TLS(Socket) ->
-    _ = spawn(fun() -> ssl:close(Socket) end),
+    _ = try
+        spawn(fun() -> ssl:close(Socket) end)
+    catch
+        error:system_limit -> erlang:send_after(?AGAIN_MS, self(), {close, Socket})
+    end,
     ok;
 close(Transport, Socket) ->
     _ = inet:setopts(Socket, [{linger, {true, 0}}]),

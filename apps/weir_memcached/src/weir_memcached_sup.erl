@@ -22,7 +22,8 @@ start_link(#config{client = Client} = Config) ->
 %% @private
 -spec start_servers(weir_memcached:client()) -> supervisor:startlink_ret().
 start_servers(Client) ->
-    supervisor:start_link(?MODULE, {servers, weir_memcached_config:fetch(Client)}).
+    Servers = {servers, weir_memcached_config:fetch(Client)},
+    weir_memcached_start:start(fun() -> supervisor:start_link(?MODULE, Servers) end).
 
 %% @doc Starts the connections of one more server.
 -spec add(Client :: pid(), weir_memcached_config:server(), weir_memcached_config:config()) ->
@@ -71,10 +72,11 @@ pool(#server{name = Name, pool = Pool} = Server, #config{client = Client, connec
 %% client's name: it is ending.
 -spec start_pool(weir_pool:name(), weir_pool:opts()) -> {ok, pid()} | {error, weir_pool:start_error()}.
 start_pool(Pool, Options) ->
-    case weir_pool:start_link(Pool, Options) of
+    Start = fun() -> weir_pool:start_link(Pool, Options) end,
+    case weir_memcached_start:start(Start) of
         {error, already_started} ->
             _ = weir_pool:stop(Pool),
-            weir_pool:start_link(Pool, Options);
+            weir_memcached_start:start(Start);
         Result ->
             Result
     end.

@@ -3,6 +3,9 @@
 %%
 %% Killed between accepting and handing over, it takes that connection with it, which is closed as its owner's; the
 %% process that was started for it ends by itself.
+%%
+%% If the node has no descriptors or no room for a process, the acceptor tries again every 100 ms, with the connection
+%% that it has accepted. Others wait in the backlog meanwhile. One report says so.
 %% @private
 -module(weir_memcached_server_acceptor).
 
@@ -11,40 +14,58 @@
 -include_lib("kernel/include/logger.hrl").
 -include("weir_memcached_server.hrl").
 
-%% Milliseconds after which the code is looked for anew, and the pause when there are no descriptors left.
+%% Milliseconds after which the code is looked for anew, and the pause when there is no room.
 -define(TURN, 5_000).
 -define(PAUSE, 100).
 
+-define(IS_LIMIT(Reason), (Reason =:= emfile orelse Reason =:= enfile orelse Reason =:= system_limit)).
+
 %% @doc Starts the process.
 -spec start_link(#cache{}) -> {ok, pid()}.
-start_link(Cache) -> {ok, proc_lib:spawn_link(?MODULE, loop, [Cache])}.
+start_link(Cache) ->
+    weir_memcached_server_start:start(fun() -> {ok, proc_lib:spawn_link(?MODULE, loop, [Cache])} end).
 
 %% @private
 -spec loop(#cache{}) -> no_return().
 loop(Cache) ->
-    case weir_socket:accept(weir_memcached_server_listener:socket(Cache), ?TURN) of
-        {ok, Socket} -> hand_over(Socket, Cache);
-        {error, timeout} -> ok;
-        {error, closed} -> exit(shutdown);
-        {error, Reason} when Reason =:= emfile; Reason =:= enfile; Reason =:= system_limit -> pause(Reason);
-        %% That one connection failed.
-        {error, _} -> ok
-    end,
+    _ = accept(Cache, false),
     ?MODULE:loop(Cache).
 
-hand_over(Socket, Cache) ->
+%% `Reported': whether this outage has been reported.
+accept(Cache, Reported) ->
+    case weir_socket:accept(weir_memcached_server_listener:socket(Cache), ?TURN) of
+        {ok, Socket} -> hand_over(Socket, Cache, Reported);
+        {error, timeout} -> ok;
+        {error, closed} -> exit(shutdown);
+        {error, Reason} when ?IS_LIMIT(Reason) -> accept(Cache, paused(Reason, Reported));
+        %% That one connection failed.
+        {error, _} -> ok
+    end.
+
+hand_over(Socket, Cache, Reported) ->
     case weir_memcached_server_conns:start_conn(Cache) of
         {ok, Pid} ->
             case weir_socket:controlling_process(Socket, Pid) of
                 ok -> weir_memcached_server_conn:accepted(Pid, Socket);
                 {error, _} -> weir_socket:close(Socket)
             end;
+        {error, Reason} when ?IS_LIMIT(Reason) ->
+            hand_over(Socket, Cache, paused(Reason, Reported));
         {error, _} ->
             weir_socket:close(Socket)
     end.
 
-pause(Reason) ->
-    ?LOG_WARNING("memcached server: cannot accept: ~tp; trying again", [Reason]),
+paused(Reason, Reported) ->
+    Now = Reported orelse report(Reason),
     receive
-    after ?PAUSE -> ok
+    after ?PAUSE -> Now
+    end.
+
+%% The report is another process': a handler of the log may take long. Without room for the process, the report comes
+%% after the next pause.
+report(Reason) ->
+    try
+        is_pid(spawn(fun() -> ?LOG_WARNING("memcached server: cannot accept: ~tp; trying again", [Reason]) end))
+    catch
+        error:system_limit -> false
     end.

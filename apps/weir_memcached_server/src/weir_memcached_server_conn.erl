@@ -46,9 +46,15 @@
     last = 0 :: integer()
 }).
 
-%% @doc Starts the process. It waits for its socket.
+%% @doc Starts the process, which waits for its socket. If the node has no room for a process, the error is
+%% `system_limit'.
 -spec start_link(#cache{}) -> gen_server:start_ret().
-start_link(Cache) -> gen_server:start_link(?MODULE, Cache, []).
+start_link(Cache) ->
+    try
+        gen_server:start_link(?MODULE, Cache, [])
+    catch
+        error:system_limit -> {error, system_limit}
+    end.
 
 %% @doc Gives the process its socket, which it owns already.
 -spec accepted(pid(), weir_socket:socket()) -> ok.

@@ -9,7 +9,7 @@
 
 %% @doc Starts the supervisor.
 -spec start_link(#cache{}) -> supervisor:startlink_ret().
-start_link(Cache) -> supervisor:start_link(?MODULE, Cache).
+start_link(Cache) -> weir_memcached_server_start:start(fun() -> supervisor:start_link(?MODULE, Cache) end).
 
 %% @doc Starts the process of a connection.
 -spec start_conn(#cache{}) -> {ok, pid()} | {error, term()}.

@@ -33,7 +33,7 @@
 
 %% @doc Starts the process.
 -spec start_link(#cache{}) -> gen_server:start_ret().
-start_link(Cache) -> gen_server:start_link(?MODULE, Cache, []).
+start_link(Cache) -> weir_memcached_server_start:start(fun() -> gen_server:start_link(?MODULE, Cache, []) end).
 
 %% @doc Makes the calling process known as a connection, if there may be one more.
 -spec connected(#cache{}) -> ok | full.

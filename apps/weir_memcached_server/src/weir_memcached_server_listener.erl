@@ -1,7 +1,8 @@
 %% @doc Owns a server's listening socket. If it is started again it takes the port that it had.
 %%
 %% When an address is in use it tries again for ?PATIENCE: a server that was killed may not have let go of it yet, and
-%% its supervisor starts the next one at once.
+%% its supervisor starts the next one at once. If the listener is started again, it tries for ?RESTART_PATIENCE, and
+%% also while the node has no descriptor or port. The supervisor, which counts restarts, therefore goes on.
 %%
 %% A Unix socket's file that an earlier server has left behind, and where nobody listens, is removed; its own is removed
 %% when it ends.
@@ -22,6 +23,7 @@
 
 %% Milliseconds: for how long it tries again, and between two tries.
 -define(PATIENCE, 1_000).
+-define(RESTART_PATIENCE, 5_000).
 -define(PAUSE, 20).
 
 -type address() :: {inet:ip_address(), inet:port_number()} | {local, file:name_all()}.
@@ -33,7 +35,7 @@
 
 %% @doc Opens the socket. The error is `{listen, Address, Reason}', or `{not_started, weir_socket}'.
 -spec start_link(#cache{}) -> gen_server:start_ret().
-start_link(Cache) -> gen_server:start_link(?MODULE, Cache, []).
+start_link(Cache) -> weir_memcached_server_start:start(fun() -> gen_server:start_link(?MODULE, Cache, []) end).
 
 %% @doc The listening socket.
 -spec socket(#cache{}) -> weir_socket:socket().
@@ -47,13 +49,13 @@ address(#cache{shared = Shared}) -> ets:lookup_element(Shared, listener, 3).
 -spec init(#cache{}) -> {ok, #listener{}} | {stop, {listen, address(), term()} | {not_started, weir_socket}}.
 init(#cache{shared = Shared, conf = Conf}) ->
     process_flag(trap_exit, true),
-    Address =
+    {Address, Patience} =
         case {ets:lookup(Shared, listener), Conf} of
-            {[{listener, _, Before}], _} -> Before;
-            {[], #{path := undefined, ip := Ip, port := Port}} -> {Ip, Port};
-            {[], #{path := Path}} -> {local, Path}
+            {[{listener, _, Before}], _} -> {Before, ?RESTART_PATIENCE};
+            {[], #{path := undefined, ip := Ip, port := Port}} -> {{Ip, Port}, ?PATIENCE};
+            {[], #{path := Path}} -> {{local, Path}, ?PATIENCE}
         end,
-    case listen_within(?PATIENCE, Address, Conf) of
+    case listen_within(Patience, Address, Conf) of
         {ok, Socket} ->
             Bound = bound(Address, Socket, Conf),
             true = ets:insert(Shared, {listener, Socket, Bound}),
@@ -67,7 +69,10 @@ init(#cache{shared = Shared, conf = Conf}) ->
 listen_within(Left, Address, Conf) ->
     ok = remove_stale(Address),
     case listen(Address, Conf) of
-        {error, eaddrinuse} when Left > 0 ->
+        {error, Reason} when
+            Left > 0, Reason =:= eaddrinuse orelse
+                Reason =:= emfile orelse Reason =:= enfile orelse Reason =:= system_limit
+        ->
             receive
             after ?PAUSE -> listen_within(Left - ?PAUSE, Address, Conf)
             end;

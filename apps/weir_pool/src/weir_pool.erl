@@ -1,14 +1,14 @@
 %% @doc Pools of processes, picked or claimed in the caller.
 %%
-%% A pool is a row of numbered slots. Each is filled by a worker that the pool starts and supervises, or by a process
-%% that connected itself. There are two ways to use one:
+%% A pool is a row of numbered slots. The pool starts and supervises a worker for each slot, or processes connect
+%% themselves to the slots. A program uses a pool in one of two ways:
 %%
 %% <ul>
-%% <li><em>Picking</em> ({@link pick/1}, {@link call/2}, ...) shares the workers. It chooses one without a message, a
-%%   lock or a process of the pool's, in tens of nanoseconds, for one caller as for thousands.</li>
-%% <li><em>Claiming</em> ({@link claim/3}, {@link checkout/2}) gives a worker to one caller at a time. As long as one is
-%%   free, it takes an exchange of one word; only those for whom none is free talk to a process, and wait in its
-%%   queue.</li>
+%% <li><em>Picking</em> ({@link pick/1}, {@link call/2}, ...) shares the workers. A pick chooses a worker without a
+%%   message, a lock or a process of the pool, in tens of nanoseconds, for one caller as for thousands.</li>
+%% <li><em>Claiming</em> ({@link claim/3}, {@link checkout/2}) gives a worker to one caller at a time. While a worker is
+%%   free, a claim takes one exchange of a word. Only a caller that finds no free worker sends a message, and waits in
+%%   the queue of the pool.</li>
 %% </ul>
 %%
 %% ```
@@ -20,24 +20,32 @@
 %% {ok, Rows} = weir_pool:claim(db, fun(Connection) -> db_connection:query(Connection, Sql) end, #{timeout => 1000}).
 %% '''
 %%
-%% A claim keeps other claims away, and picks do not heed it: use a pool for one or the other. A pid that was picked or
-%% claimed may die at any time, also before the caller uses it. For the moment between a worker's death and the pool
-%% hearing of it, picks still return it, and so does one claim at most, if it sees its call fail and lets the exception
-%% pass.
+%% Use a pool for picks or for claims, not for both: a claim excludes other claims, but picks ignore claims.
 %%
-%% Pools of `start/2' live under weir_pool's own supervisor until {@link stop/1}, and so do those of the application's
-%% environment: `{weir_pool, [{pools, [{Name, Opts}]}]}'. One that gives up, because its workers die more often than
-%% `intensity' allows or cannot be started again, is gone, and picks say `no_pool'. Where that must not be the end, put
-%% the pool under a supervisor of yours with {@link child_spec/2}, or start it with `start => async', which never gives
-%% up.
+%% A worker may die at any time, also between the pick or the claim and its first use. Until the pool has noticed the
+%% death, picks still return the worker, and one claim at most gets it ({@link claim/3}).
 %%
-%% Options are maps or keyword lists. A function that is given something wrong raises `badarg', and the shell says what
-%% is wrong with which argument; {@link start/2} and its like give `{error, {bad_option, Key, Value}}' and the like.
+%% Pools of {@link start/2}, and pools in the application's environment (`{weir_pool, [{pools, [{Name, Opts}]}]}'), live
+%% under weir_pool's own supervisor until {@link stop/1}. Each of these pools has a supervisor of its own, so the end of
+%% a pool never ends another pool or the application.
 %%
-%% Names are any terms, local to the node, compared with `=:='. A pool's main term is the persistent term
-%% `{weir_pool, Name}', its slots' are negative integers, and a process that claims keeps `$weir_pool_holder' in its
-%% process dictionary, if anything. docs/guide/pool.md shows uses, docs/internals/pool.md how it works and what it
-%% costs.
+%% A pool gives up if its workers die more often than `intensity' allows, or cannot be restarted. A pool of `start/2'
+%% that has given up is gone, and picks return `{error, no_pool}'. Remedy: start the pool under your own supervisor with
+%% {@link child_spec/2}, which restarts it, or with `start => async', which never gives up.
+%%
+%% A pool survives the limits of its node. If no process can be spawned, for example because the process table is full,
+%% a running pool tries again every 100 milliseconds until it succeeds. These attempts do not count against `intensity'.
+%% Only the first start of a pool fails: with `{start_failed, Slot, Reason}' or with `{pool_down, system_limit}'.
+%%
+%% Options are maps or keyword lists. A wrong argument raises `badarg', and the shell shows which argument is wrong and
+%% why. Wrong options of a pool are an error value of {@link start/2} and {@link start_link/2}:
+%% `{error, {bad_option, Key, Value}}' or another {@link option_error()}.
+%%
+%% Names are any terms, local to the node, compared with `=:='. Each pool has the persistent term `{weir_pool, Name}',
+%% and a persistent term with a negative integer as its key for each slot. A process that claims may have the key
+%% `$weir_pool_holder' in its process dictionary.
+%%
+%% docs/guide/pool.md shows uses. docs/internals/pool.md explains how a pool works and has the costs.
 -module(weir_pool).
 
 -export([start/2, start_link/2, child_spec/1, child_spec/2, stop/1]).
@@ -53,7 +61,7 @@
 
 -include("weir_pool.hrl").
 
-%% How long a change may take where nothing is said, milliseconds.
+%% Default time-out of a change, in milliseconds.
 -define(CHANGE_MS, 60_000).
 
 -type name() :: term().
@@ -65,13 +73,14 @@
 
 -type strategy() :: round_robin | random | hash | direct | least_loaded | module().
 %% <ul>
-%% <li>`round_robin': one after the other.</li>
-%% <li>`random': any, with equal chance.</li>
-%% <li>`hash': by key only, like {@link pick/2} in a pool of any other strategy but `direct' and a module of yours.</li>
-%% <li>`direct': by key only, which is a positive integer: that slot, modulo the size, or the next that is filled.</li>
-%% <li>`least_loaded': from a random slot on, the first in which no call of {@link call/2} is under way, or else the one
-%%   with the fewest, among 32 slots at most.</li>
-%% <li>A module that implements {@link weir_pool_strategy}.</li>
+%% <li>`round_robin': one slot after the other.</li>
+%% <li>`random': any slot, with equal probability.</li>
+%% <li>`hash': by key only. The slot is a hash of the key, as for {@link pick/2} with most other strategies.</li>
+%% <li>`direct': by key only, and the key is a positive integer: the number of the slot, modulo the size. If that slot
+%%   is vacant, the next filled slot.</li>
+%% <li>`least_loaded': from a random slot on, the first slot without a call of {@link call/2} under way. If there is
+%%   none among the first 32 filled slots, the slot with the fewest calls of these.</li>
+%% <li>A module with the behaviour {@link weir_pool_strategy}.</li>
 %% </ul>
 
 -type opts() :: #{
@@ -94,68 +103,78 @@
     abandoned => replace | {wait, Ms :: non_neg_integer()} | free
 }
     | [{atom(), term()}].
-%% A map, or a keyword list with the same keys; so are the values of `codel' and `overflow'.
+%% A map, or a keyword list with the same keys. The values of `codel' and `overflow' may be keyword lists, too. Times in
+%% milliseconds are at most 4294967295, about seven weeks.
 %%
-%% The workers:
+%% Workers:
 %% <ul>
-%% <li>`worker': starts a worker, as in a supervisor's child specification: it returns `{ok, Pid}' or
-%%   `{ok, Pid, Info}' with a process of this node linked to the caller, `ignore' (the slot stays vacant), or
-%%   `{error, Reason}'. Called once for each slot. `none': the slots are for processes that connect themselves with
-%%   {@link connect/2}. Mandatory.</li>
-%% <li>`size': number of slots. Mandatory with a worker; 0 if all workers are to be started on demand (`overflow'),
-%%   which can then be claimed and not picked. Without a worker, default 0.</li>
-%% <li>`pass_slot': puts the slot's number in front of the arguments. Default `false'.</li>
-%% <li>`restart': which workers are started again; those that are not leave their slot vacant. As in a
-%%   supervisor. Default `permanent'.</li>
-%% <li>`shutdown': milliseconds that a worker is given to stop, `infinity', or `brutal_kill'. Default 5000.</li>
-%% <li>`intensity', `period': the pool gives up after more than `intensity' restarts of workers within `period' seconds;
-%%   a restart that fails counts. Default `2 * slots + 10' within 5 seconds, for as many slots as there are, so that all
-%%   workers may die together without taking the pool with them. Not with `start => async'.</li>
-%% <li>`start': `sync' (default) starts the workers in the order of the slots, one at a time, and fails if one cannot be
-%%   started. `async' returns at once and starts all of them at the same time; a start that fails, then or later, is
-%%   tried again for ever. {@link info/1} tells how many are live, how many starts have failed, and why the last did; a
-%%   logger event of level `error' tells of the first failure in a row, the second, the fourth, and so on.</li>
-%% <li>`backoff': with `async', and in any pool for workers for overflow, milliseconds before a failed start is tried
-%%   again: the first number, doubled each time up to the second, each shortened by a random part of up to a half.
-%%   Default `{100, 30000}'.</li>
-%% <li>`check': a function that is called with the pid of every idle worker, one after the other, in a process of its
-%%   own that is killed when it takes longer than the interval in milliseconds; so long after the last one the first is
-%%   checked again. The worker is replaced unless it returns `ok' or `true'; it cannot be claimed meanwhile. Where each
-%%   check hangs, a round takes the interval for each worker. Default: none.</li>
-%% <li>`auto_size': whether {@link add_worker/2} enlarges the pool when it is full. Default: `true' if no `size' is
-%%   given.</li>
+%% <li>`worker': the function that starts a worker, as in the child specification of a supervisor. The pool calls the
+%%   function once for each slot. The function returns `{ok, Pid}' or `{ok, Pid, Info}' with a process of this node that
+%%   is linked to the caller, or `ignore', which leaves the slot vacant, or `{error, Reason}'. With `none', processes
+%%   connect themselves with {@link connect/2}. Mandatory.</li>
+%% <li>`size': the number of slots. Mandatory with a worker, default 0 without. With a worker, 0 is allowed if
+%%   `overflow' has a `max' above 0: the pool starts all workers on demand, claims get them, and picks do not.</li>
+%% <li>`pass_slot': whether the start function gets the number of the slot as an additional first argument. Default
+%%   `false'.</li>
+%% <li>`restart': which workers are restarted, as in a supervisor. The slot of a worker that is not restarted stays
+%%   vacant. Default `permanent'.</li>
+%% <li>`shutdown': milliseconds in which a worker has to stop, or `infinity', or `brutal_kill'. Default 5000.</li>
+%% <li>`intensity', `period': the pool gives up after more than `intensity' restarts of workers within `period' seconds.
+%%   A restart that fails counts. An attempt that fails at a limit of the node does not. Default: `2 * slots + 10'
+%%   within 5 seconds, with the current number of slots, so that all workers may die together twice. Not with
+%%   `start => async'.</li>
+%% <li>`start': with `sync', the default, the pool starts the workers one at a time, in the order of the slots, and
+%%   fails if a worker cannot be started. With `async' the pool starts at once, and its workers start at the same time.
+%%   A start that fails is tried again without limit. {@link info/1} returns how many workers live, how many starts have
+%%   failed, and the last reason. A logger event of level `error' reports the first failure in a row, the second, the
+%%   fourth, and so on.</li>
+%% <li>`backoff': milliseconds before a failed start is tried again, with `start => async', and for overflow workers in
+%%   each pool. The pause begins with the first number and doubles up to the second. A random part of up to a half is
+%%   subtracted from each pause. Default `{100, 30000}'.</li>
+%% <li>`check': a function and an interval in milliseconds. The pool calls the function with the pid of each idle
+%%   worker, one worker after the other. The next round begins an interval after the last call. If the function does not
+%%   return `ok' or `true', or takes longer than an interval, the pool replaces the worker. No claim gets a worker
+%%   during its check. Each call runs in a process of its own. The pool's manager itself kills that process when the
+%%   interval is over, so a check that hangs delays the round by one interval. Default: no checks.</li>
+%% <li>`auto_size': whether {@link add_worker/2} enlarges a full pool. Default: `true' if no `size' is given.</li>
 %% </ul>
-%% Picking:
+%% Picks:
 %% <ul>
 %% <li>`strategy': see {@link strategy()}. Default `round_robin'.</li>
 %% </ul>
-%% Claiming:
+%% Claims:
 %% <ul>
-%% <li>`queue': who of those waiting gets a worker: the first who came (`fifo', default), or the last (`lifo': under
-%%   overload some wait very long, and most very short).</li>
-%% <li>`max_queue': at most so many wait; others get `{error, {overload, _}}'. Default 10000.</li>
-%% <li>`codel': drops requests that would be served too late anyway. When for `interval' milliseconds everyone had to
-%%   wait for more than `target', one is refused with `{error, {overload, _}}', and more and more often until waiting is
-%%   below `target' again (RFC 8289); meanwhile whoever has waited for twice the target is refused too, since that law
-%%   alone takes seconds against a real overload. Choose as `target' what a caller may wait when all is well, and as
-%%   `interval', which must be greater, how long a burst may last. Not with `lifo'. Default `off'.</li>
-%% <li>`overflow': up to `max' workers more while others wait, or find none free; they go when nobody has claimed them
-%%   for `linger' milliseconds, 0: when they are released and nobody waits. Picks do not use them. Default: none.</li>
-%% <li>`abandoned': what becomes of a worker whose claimer died, or left it busy ({@link claim/3}). `replace' (default):
-%%   it is killed and another started. `{wait, Ms}': it is given out again when it has handled everything that was sent
-%%   to it, which it is asked by a system message that OTP behaviours answer; after so many milliseconds it is
-%%   replaced. `free': given out again at once, for workers to whom it does not matter. A process that connected itself
-%%   is disconnected instead of replaced, and a worker for overflow stopped. One that is replaced does not count against
-%%   `intensity'. A logger event of level `warning' names pool, slot, worker, claimer and why.</li>
+%% <li>`queue': which waiting caller gets the next worker: the first (`fifo', default) or the last (`lifo'). Under
+%%   overload, `lifo' makes some callers wait very long and most callers very briefly.</li>
+%% <li>`max_queue': how many callers may wait. The next caller gets `{error, {overload, _}}'. Default 10000.</li>
+%% <li>`codel': refuses requests that would be served too late. If each caller has waited longer than `target'
+%%   milliseconds for `interval' milliseconds, one request is refused with `{error, {overload, _}}'. Refusals then
+%%   become more frequent until callers wait less than `target' again (RFC 8289). Meanwhile each request that has waited
+%%   twice the target is refused, too, because the law of the RFC takes seconds against overload. Choose as `target' an
+%%   acceptable wait, and as `interval' the longest burst. The interval must be greater. Not with `lifo'. Default
+%%   `off'.</li>
+%% <li>`overflow': the pool starts up to `max' additional workers while callers wait or find no free worker. An overflow
+%%   worker stops after `linger' milliseconds without a claim. With `linger => 0' it stops when it is released and no
+%%   caller waits. Workers that are stopping count, so a pool never has more than `size + max' living workers, except
+%%   during {@link replace/3}. Picks do not use overflow workers. Default: none.</li>
+%% <li>`abandoned': how the pool treats a worker whose claim was abandoned ({@link claim/3}). With `replace', the
+%%   default, the pool kills the worker and starts another. With `{wait, Ms}' the pool sends a system message, which OTP
+%%   behaviours answer after everything that was sent before. The worker is free again when it answers, and replaced
+%%   if it has not answered after `Ms' milliseconds. With `free' the worker is free at once. A process that connected
+%%   itself is disconnected instead of replaced, and an overflow worker is stopped. These replacements do not count
+%%   against `intensity'. A logger event of level `warning' has pool, slot, worker, claimer and reason.</li>
 %% </ul>
-%% Times in milliseconds are at most 4294967295, some seven weeks.
 
 -type option_error() ::
     {bad_option, Key :: term(), Value :: term()}
     | {missing_option, worker | size}
     | {contradicting_options, {Key :: atom(), Value :: term()}, {OtherKey :: atom(), Value :: term()}}.
-%% `bad_option' also stands for an option that does not exist. `missing_option' `worker': say how a worker is started,
-%% or `none' if processes are to connect themselves.
+%% <ul>
+%% <li>`bad_option': the value is wrong, or the option does not exist.</li>
+%% <li>`missing_option': without `worker' the pool has no start function; use `worker => none' if processes connect
+%%   themselves. A pool with workers needs `size'.</li>
+%% <li>`contradicting_options': the first option cannot be used together with the second.</li>
+%% </ul>
 
 -type start_error() ::
     option_error()
@@ -165,10 +184,12 @@
     | {pool_down, Reason :: term()}.
 %% <ul>
 %% <li>`already_started': a pool of this name exists, or is starting or stopping.</li>
-%% <li>`start_failed': the worker of this slot could not be started. `Reason' is the worker's,
-%%   `{exception, Class, Reason, Stacktrace}' if its start function failed, or `{bad_return, {M, F, Returned}}'.</li>
+%% <li>`start_failed': the worker of this slot could not be started. `Reason' is the worker's. If the start function
+%%   raised an exception, it is `{exception, Class, Reason, Stacktrace}', and if it returned a wrong value,
+%%   `{bad_return, {M, F, Returned}}'.</li>
 %% <li>`not_started': the application weir_pool is not running.</li>
-%% <li>`pool_down': a process of the pool was killed during the start.</li>
+%% <li>`pool_down': a process of the pool was killed during the start, or the node could not spawn one
+%%   (`{pool_down, system_limit}').</li>
 %% </ul>
 
 -type replace_error() ::
@@ -176,18 +197,21 @@
 %% See {@link replace/3}.
 
 -type change_error() :: no_pool | {pool_down, Reason :: term()}.
-%% `no_pool': there is none, or it is starting or stopping. `pool_down': the pool's manager was killed while the
-%% change was under way, and all workers with it.
+%% <ul>
+%% <li>`no_pool': there is no such pool, or it is starting or stopping.</li>
+%% <li>`pool_down': the pool's manager was killed during the change, and all workers with it.</li>
+%% </ul>
 
 -type claim_opts() ::
     timeout() | #{timeout => timeout(), covers => wait | work} | [{timeout, timeout()} | {covers, wait | work}].
 %% The time-out alone, or a map or a keyword list:
 %% <ul>
 %% <li>`timeout': milliseconds that the claim may wait for a worker. Default 0.</li>
-%% <li>`covers': `wait' (default), or `work': the fun must be done by then too; then the time-out must be given. The fun
-%%   is run in a process of its own, which is killed at the deadline, or when the caller dies; at that moment the claim
-%%   is abandoned. After a caller's death that process may run for a moment longer, so with `abandoned => free' it and
-%%   the next claimer may meet. Not for {@link checkout/2}.</li>
+%% <li>`covers': with `wait', the default, the time-out covers the wait alone. With `work' the time-out covers the
+%%   function as well, and must be given. The function then runs in a process of its own, which is killed at the
+%%   deadline or when the caller dies. At that moment the claim is abandoned. After the caller's death that process may
+%%   run for a moment longer. With `abandoned => free' it may then use the worker at the same time as the next claimer.
+%%   Not for {@link checkout/2}.</li>
 %% </ul>
 
 -type claim_error() :: no_pool | no_worker | busy | timeout | {overload, overload()}.
@@ -200,10 +224,10 @@
 -type overload() :: #{
     pool := name(), reason := queue_full | codel, waiting := non_neg_integer(), waited_ms := non_neg_integer()
 }.
-%% The pool, how many are waiting in it, and how long this request did.
+%% The pool, the cause, the number of callers that wait, and the milliseconds that this request waited.
 
 -opaque ticket() :: weir_pool_claim:ticket().
-%% One claim of {@link checkout/2}.
+%% Identifies one claim of {@link checkout/2}.
 
 -type info() :: #{
     name := name(),
@@ -214,6 +238,7 @@
     vacant := non_neg_integer(),
     claimed := non_neg_integer(),
     reserved := non_neg_integer(),
+    stopping := non_neg_integer(),
     calls := non_neg_integer(),
     waiting := non_neg_integer(),
     oldest_wait_ms := non_neg_integer(),
@@ -232,52 +257,72 @@
     start_failures := non_neg_integer(),
     start_error := none | {slot(), Reason :: term()}
 }.
-%% As it is now:
+%% At this moment:
 %% <ul>
-%% <li>`name', `strategy': as the pool was started.</li>
-%% <li>`size', `limit': number of slots without and with those for overflow.</li>
-%% <li>`live', `vacant': filled slots of all, vacant ones of the first `size'.</li>
-%% <li>`claimed', `reserved': slots that are claimed, and those that the pool itself keeps out of use because they are
-%%   being checked, replaced or waited for.</li>
-%% <li>`calls': calls of {@link call/2} and its like under way; counted with `least_loaded' and modules only.</li>
-%% <li>`waiting', `oldest_wait_ms': how many wait for a worker, and how long the first of them has.</li>
+%% <li>`name', `strategy': from the start of the pool.</li>
+%% <li>`size', `limit': the number of slots without and with the overflow slots.</li>
+%% <li>`live': filled slots, with the overflow slots.</li>
+%% <li>`vacant': vacant slots, without the overflow slots.</li>
+%% <li>`claimed': slots that are claimed.</li>
+%% <li>`reserved': slots that the pool keeps out of use, because the worker is checked, replaced or probed.</li>
+%% <li>`stopping': workers that have left their slots and still live.</li>
+%% <li>`calls': calls of {@link call/2} and similar functions that are under way. Counted only with `least_loaded' and
+%%   with a module as strategy.</li>
+%% <li>`waiting': callers that wait for a worker.</li>
+%% <li>`oldest_wait_ms': milliseconds since the first of these callers began to wait.</li>
 %% </ul>
-%% Since the pool was started, or started again because its manager was killed:
+%% Since the start of the pool, or since its restart after its manager was killed:
 %% <ul>
-%% <li>`picks': successful picks that drew (`round_robin', `random', `least_loaded'), exact when none is under way.
-%%   Picks by key are not counted: they write nothing, and a counter would make them 12 ns dearer.</li>
-%% <li>`skips': vacant slots that picks drew and passed over; with `least_loaded' draws that were made again.</li>
-%% <li>`claims': claims that got a worker, at once or after a wait. Counted in the words that claims write anyway; one
-%%   that is granted and not taken counts too, and one of 64 that is killed in the wrong nanosecond
-%%   takes those 64 with it.</li>
-%% <li>`claimed_ms': milliseconds that workers were claimed, all together, sampled once a second: over an hour, this
-%%   divided by `limit * 3600000' is the utilisation.</li>
-%% <li>`waits', `busy', `timeouts', `overloads': claims that waited and got a worker, those refused at once, those whose
-%%   time passed, and those refused because of overload.</li>
-%% <li>`longest_wait_ms': the longest that anyone waited who got a worker.</li>
+%% <li>`picks': successful picks with `round_robin', `random' or `least_loaded'. Exact while no pick is under way. Picks
+%%   by key are not counted: they write nothing, and a counter would take 12 ns.</li>
+%% <li>`skips': vacant slots that picks drew and skipped.</li>
+%% <li>`claims': claims that got a worker, at once or after a wait. A claim that the queue granted too late counts, too.
+%%   If a process is killed at one certain instruction of a claim, the number becomes up to 64 too low.</li>
+%% <li>`claimed_ms': milliseconds that workers were claimed, all workers together, sampled once a second. Over an hour,
+%%   its growth divided by `limit * 3600000' is the utilization.</li>
+%% <li>`waits': claims that waited and got a worker.</li>
+%% <li>`longest_wait_ms': the longest wait of these claims, in milliseconds.</li>
+%% <li>`busy': claims that were refused at once because no worker was free.</li>
+%% <li>`timeouts': claims whose time-out passed.</li>
+%% <li>`overloads': claims that were refused with `overload'.</li>
 %% <li>`abandoned', `check_failures': see the options `abandoned' and `check'.</li>
 %% <li>`restarts': workers that took a slot which had been filled before.</li>
-%% <li>`start_failures', `start_error': starts of a worker that failed, and the slot and the reason of the last.</li>
+%% <li>`start_failures': starts of a worker that failed.</li>
+%% <li>`start_error': the slot and the reason of the last start that failed.</li>
 %% </ul>
 
-%% @doc Starts a pool under weir_pool's own supervisor, and returns when all its workers are started.
+%% @doc Starts a pool under weir_pool's own supervisor. Returns when all workers are started, or with `start => async'
+%% at once.
 %%
-%% A pool that cannot start leaves nothing behind: the workers it had started are stopped again.
+%% ```
+%% ok = weir_pool:start(lookups, #{size => 8, worker => {lookup_server, start_link, []}}).
+%% '''
 %%
-%% Cost: two processes, and one more for each slot with a worker: its supervisor, which calls the start function. Other
-%% pools can be started and stopped meanwhile.
+%% A pool that fails to start stops the workers that it had started, and leaves nothing behind. The pool has a
+%% supervisor of its own: its end never ends another pool, or the application.
+%%
+%% If the pool's manager is killed, all workers end, and the supervisor starts the pool again when the old workers are
+%% dead.
+%%
+%% Errors: see {@link start_error()}. If the process table of the node is full, the first start fails with
+%% `{start_failed, Slot, Reason}' or `{pool_down, system_limit}'. A pool that runs already survives that: it tries
+%% each spawn again every 100 milliseconds.
+%%
+%% Cost: three processes, and for each slot with a worker one more, the supervisor that calls the start function. Other
+%% pools can start and stop meanwhile.
 -spec start(name(), opts()) -> ok | {error, start_error()}.
 start(Name, Opts) -> weir_pool_boot:start(Name, Opts).
 
-%% @doc Like {@link start/2}, but linked to the calling process: for use in a supervisor. Returns the pool's manager.
+%% @doc Like {@link start/2}, but links the pool to the calling process, which is usually a supervisor. Returns the
+%% pool's manager.
 %%
-%% Like any start function of a supervisor, it may take a caller that does not trap exits down with it when it fails.
-%% The application weir_pool must be running, and stopping it stops the pool.
+%% If the start fails and the caller does not trap exits, the caller may end with the pool, as with each start function
+%% of a supervisor. The application weir_pool must be running. The pool stops when the application stops.
 -spec start_link(name(), opts()) -> {ok, pid()} | {error, start_error()}.
 start_link(Name, Opts) -> weir_pool_boot:start_link(Name, Opts).
 
-%% @doc Like {@link child_spec/2}, with the pool's name among the options: a supervisor of Elixir takes `{:weir_pool,
-%% name: :squares, size: 8, worker: {Square, :start_link, [[]]}}' for a child.
+%% @doc Like {@link child_spec/2}, with the pool's name among the options. A supervisor of Elixir takes
+%% `{:weir_pool, name: :squares, size: 8, worker: {Square, :start_link, [[]]}}' as a child.
 -spec child_spec(#{name := name(), atom() => term()} | [{atom(), term()}]) -> supervisor:child_spec().
 child_spec(#{name := Name} = Opts) ->
     child_spec(Name, maps:remove(name, Opts));
@@ -287,10 +332,10 @@ child_spec(Opts) ->
         _ -> ?BADARG([Opts], #{1 => "not a map or a keyword list with the option name"})
     end.
 
-%% @doc A child specification for a supervisor, with the id `{weir_pool, Name}'.
+%% @doc Returns a child specification for a supervisor, with the id `{weir_pool, Name}'.
 %%
-%% The child is `permanent', and must not be `transient': a pool that gives up exits with `shutdown', which a supervisor
-%% takes for a success. Options are checked when the child is started.
+%% The child is `permanent'. Do not make it `transient': a pool that gives up exits with `shutdown', and a supervisor
+%% does not restart a transient child after that. The options are checked when the child is started.
 -spec child_spec(name(), opts()) -> supervisor:child_spec().
 child_spec(Name, Opts) ->
     #{
@@ -302,71 +347,82 @@ child_spec(Name, Opts) ->
         modules => [weir_pool_manager]
     }.
 
-%% @doc Stops a pool, and returns when its workers and processes are gone.
+%% @doc Stops a pool. Returns when its workers and processes have ended.
 %%
-%% The pool is closed first: before any worker is asked to stop, picks say `no_pool', and those who wait for a claim get
-%% that too. {@link drain/2} lets those who work finish.
+%% The pool closes first: before it stops a worker, picks return `{error, no_pool}', and so do claims that wait.
+%% {@link drain/2} lets workers finish.
 %%
-%% A pool under a supervisor of yours is stopped by {@link supervisor:terminate_child/2}, so it is not started again,
-%% and `supervisor:restart_child/2' can do so. A parent that is not a `supervisor' sees the pool exit with reason
-%% `shutdown'. Not to be called by that supervisor itself, nor while it waits for the caller to start.
+%% If the pool is a child of your supervisor, `stop/1' calls {@link supervisor:terminate_child/2}. The supervisor does
+%% not restart the pool then, and {@link supervisor:restart_child/2} can. If the parent is not a `supervisor', the
+%% pool exits with reason `shutdown'. Do not call `stop/1' in that supervisor, nor while that supervisor waits for the
+%% caller to start.
 %%
-%% Cost: erases a persistent term of a compound value, for which the runtime has every process of the node scanned.
-%% What the slots leave is erased in the background, by a process of low priority.
+%% Errors: `no_pool' if there is no such pool. If the pool's manager was killed, `stop/1' may return `no_pool' while the
+%% supervisor is restarting the pool; call it again when the pool is open.
+%%
+%% Cost: erases a persistent term with a compound value, so the runtime scans all processes of the node. A process of
+%% low priority erases the terms of the slots afterwards.
 -spec stop(name()) -> ok | {error, no_pool}.
 stop(Name) -> weir_pool_boot:stop(Name).
 
-%% @doc The next worker, by the pool's strategy. `badarg' in a pool of strategy `hash' or `direct', which need a key.
+%% @doc Picks the next worker by the pool's strategy.
 %%
-%% Round robin: of any number of picks, live workers get equally many, to within the number of schedulers. Vacant slots
-%% are passed over without burdening their neighbours, whatever the strategy. `no_worker': all slots are vacant.
-%% `no_pool': there is no such pool, or it is just being started or stopped.
+%% With round robin, each live worker gets the same number of picks, to within the number of schedulers. With
+%% `round_robin', `random' and `least_loaded', all other slots share the picks of a vacant slot.
 %%
-%% Cost: no process is visited and no message sent; two reads of persistent terms and, for round robin, an addition to a
-%% word that only this scheduler writes; allocates a key and the result, 6 words. Every vacant slot that is drawn
-%% costs a further read and two additions; with all vacant, `2 * size' reads.
+%% Errors: `no_worker' if all slots are vacant. `no_pool' if there is no such pool, or the pool is starting or stopping.
+%% Raises `badarg' if the strategy is `hash' or `direct', which need a key.
+%%
+%% Cost: no message and no other process. Two reads of persistent terms and, with round robin, one addition to a word
+%% that only this scheduler writes. Allocates a key and the result, 6 words. Each vacant slot that is drawn adds a read
+%% and two additions. If all slots are vacant, a pick takes `2 * size' reads.
 -spec pick(name()) -> {ok, pid()} | {error, no_pool | no_worker}.
 pick(Name) -> weir_pool_pick:next(Name).
 
-%% @doc The worker of a key: equal keys (`=:=') get the same worker while the pool has the same size and the slot its
-%% worker. With `direct' the key is a slot's number; a module of yours does with the key what it likes.
+%% @doc Picks the worker of a key. Equal keys (`=:=') get the same worker as long as the size is the same and the slot
+%% has the same worker.
 %%
-%% A pool that grows by one slot gives about `1 / size' of the keys to the new slot, and none to
-%% another. The keys of a vacant slot are spread over the others, and come back when it is filled again. The slot of a
-%% key is the same on every node. Errors are those of {@link pick/1}.
+%% With `direct' the key is the number of a slot. A module of the user decides itself what the key means. With all other
+%% strategies the slot is a hash of the key, which is the same on each node.
 %%
-%% Cost: no process is visited and no message sent; two reads of persistent terms, one `erlang:phash2/2' of the key, and
-%% about `ln(size) + 1' steps of a generator; allocates a key and the result, 6 words. While the key's slot is
-%% vacant, the key is hashed again, up to 64 times, and then up to `size' slots are read.
+%% A pool that grows by one slot gives about `1 / size' of the keys to the new slot, and no key to another slot. While a
+%% slot is vacant, its keys are spread over the other slots, until the slot is filled again.
+%%
+%% Errors: those of {@link pick/1}. Raises `badarg' if the strategy is `direct' and the key is not a positive integer.
+%%
+%% Cost: no message and no other process. Two reads of persistent terms, one `erlang:phash2/2' of the key, and about
+%% `ln(size) + 1' steps of a generator. Allocates a key and the result, 6 words. While the slot of the key is vacant,
+%% the pick hashes the key again up to 64 times, and then reads up to `size' slots.
 -spec pick(name(), Key :: term()) -> {ok, pid()} | {error, no_pool | no_worker}.
 pick(Name, Key) -> weir_pool_pick:key(Name, Key).
 
-%% @doc Like {@link pick/1}, and tells the slot.
+%% @doc Like {@link pick/1}, but also returns the slot.
 -spec pick_slot(name()) -> {ok, slot(), pid()} | {error, no_pool | no_worker}.
 pick_slot(Name) -> weir_pool_pick:next_slot(Name).
 
-%% @doc Like {@link pick/2}, and tells the slot.
+%% @doc Like {@link pick/2}, but also returns the slot.
 -spec pick_slot(name(), Key :: term()) -> {ok, slot(), pid()} | {error, no_pool | no_worker}.
 pick_slot(Name, Key) -> weir_pool_pick:key_slot(Name, Key).
 
-%% @doc Like {@link call/3} with a timeout of 5000 milliseconds.
+%% @doc Like {@link call/3} with a time-out of 5000 milliseconds.
 -spec call(name(), Request :: term()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
 call(Name, Request) -> call(Name, Request, 5000).
 
-%% @doc Picks a worker and calls it with `gen_server:call/3', whose exits pass through. With `least_loaded' or a
-%% module of yours the call is counted while it is under way.
+%% @doc Picks a worker and calls it with `gen_server:call/3'. The exits of that function pass through.
 %%
-%% Cost: a pick and a call; if it is counted an insertion into and a deletion from an ETS table as well, by which the
-%% pool finds calls whose caller was killed.
+%% With `least_loaded', and with a module as strategy, the pool counts the call while it is under way.
+%%
+%% Errors: those of {@link pick/1}. Cost: a pick and a call. A call that is counted also takes an insertion into an ETS
+%% table and a deletion. With the table the pool finds calls whose caller was killed.
 -spec call(name(), Request :: term(), timeout()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
 call(Name, Request, Timeout) -> weir_pool_call:call(Name, Request, Timeout).
 
-%% @doc Like {@link call/3}, but `{error, busy}' if the worker that the pool picks has `Room' calls under way already,
-%% for those who can have the request done elsewhere or refuse it. With `least_loaded' that is the worker with the
-%% fewest.
+%% @doc Like {@link call/3}, but returns `{error, busy}' if the picked worker already has `Room' calls under way. For
+%% callers that can refuse a request, or send it to another node. With `least_loaded' the picked worker has the fewest
+%% calls.
 %%
-%% Calls are counted with `least_loaded' and modules only; in other pools there is always room. Of callers that come at
-%% the same moment one may be told `busy' because of another one who is. Cost: that of {@link call/3}.
+%% Calls are counted only with `least_loaded' and with a module as strategy. In other pools there is always room. If two
+%% callers come at the same moment and there is room for one call, both may get `busy'. Cost: that of {@link call/3}.
 -spec call_within(name(), Request :: term(), timeout(), Room :: pos_integer() | infinity) ->
     {ok, Reply :: term()} | {error, no_pool | no_worker | busy}.
 call_within(Name, Request, Timeout, Room) when Room =:= infinity; is_integer(Room), Room > 0 ->
@@ -374,30 +430,32 @@ call_within(Name, Request, Timeout, Room) when Room =:= infinity; is_integer(Roo
 call_within(Name, Request, Timeout, Room) ->
     ?BADARG([Name, Request, Timeout, Room], #{4 => "neither a number of calls, from 1, nor infinity"}).
 
-%% @doc Like {@link call_key/4} with a timeout of 5000 milliseconds.
+%% @doc Like {@link call_key/4} with a time-out of 5000 milliseconds.
 -spec call_key(name(), Key :: term(), Request :: term()) -> {ok, Reply :: term()} | {error, no_pool | no_worker}.
 call_key(Name, Key, Request) -> call_key(Name, Key, Request, 5000).
 
-%% @doc Like {@link call/3}, with the worker of a key.
+%% @doc Like {@link call/3}, but picks the worker of a key ({@link pick/2}).
 -spec call_key(name(), Key :: term(), Request :: term(), timeout()) ->
     {ok, Reply :: term()} | {error, no_pool | no_worker}.
 call_key(Name, Key, Request, Timeout) -> weir_pool_call:call_key(Name, Key, Request, Timeout).
 
-%% @doc Picks a worker and casts to it with `gen_server:cast/2'. A cast is under way for as long as its sending takes:
-%% whether the worker has handled it cannot be seen from outside.
+%% @doc Picks a worker and casts to it with `gen_server:cast/2'.
+%%
+%% The pool does not count casts, because it cannot see when a worker has handled the message. Errors: those of
+%% {@link pick/1}.
 -spec cast(name(), Message :: term()) -> ok | {error, no_pool | no_worker}.
 cast(Name, Message) -> cast_picked(pick(Name), Message).
 
-%% @doc Like {@link cast/2}, to the worker of a key.
+%% @doc Like {@link cast/2}, but picks the worker of a key ({@link pick/2}).
 -spec cast_key(name(), Key :: term(), Message :: term()) -> ok | {error, no_pool | no_worker}.
 cast_key(Name, Key, Message) -> cast_picked(pick(Name, Key), Message).
 
 cast_picked({ok, Pid}, Message) -> gen_server:cast(Pid, Message);
 cast_picked({error, _} = Error, _Message) -> Error.
 
-%% @doc Casts to all live workers, and tells to how many. Those for overflow are left out.
+%% @doc Casts to all live workers but the overflow workers. Returns their number.
 %%
-%% Cost: reads every slot, and sends (copies) the message once for each that is filled.
+%% Cost: reads each slot, and sends (copies) the message once for each filled slot.
 -spec broadcast(name(), Message :: term()) -> {ok, non_neg_integer()} | {error, no_pool}.
 broadcast(Name, Message) ->
     case map(Name, fun(Pid) -> gen_server:cast(Pid, Message) end) of
@@ -405,9 +463,11 @@ broadcast(Name, Message) ->
         {error, no_pool} -> {error, no_pool}
     end.
 
-%% @doc Calls a function with each live worker, in the caller, in the order of the slots, and gives the results. Those
-%% for overflow are left out. What the function raises passes through. All slots are read before the first call: a
-%% worker that is replaced meanwhile is visited as it was.
+%% @doc Calls a function with each live worker but the overflow workers, in the caller, in the order of the slots.
+%% Returns the results.
+%%
+%% Exceptions of the function pass through. `map/2' reads all slots before the first call, so a worker that is replaced
+%% meanwhile is passed to the function all the same.
 -spec map(name(), fun((pid()) -> Result)) -> {ok, [Result]} | {error, no_pool}.
 map(Name, Fun) when is_function(Fun, 1) ->
     case weir_pool_terms:pool(Name) of
@@ -454,47 +514,50 @@ checkin(Name, Ticket) -> checkin(Name, Ticket, ok).
 -spec checkin(name(), ticket(), ok | fail) -> ok | {error, not_held}.
 checkin(Name, Ticket, How) -> weir_pool_claim:checkin(Name, Ticket, How).
 
-%% @doc The slot of a claim.
+%% @doc Returns the slot of a ticket.
 -spec slot(ticket()) -> slot().
 slot(Ticket) -> weir_pool_claim:slot(Ticket).
 
-%% @doc Gives a name of a pool without `worker' a slot, in which a process can then connect itself under that name.
+%% @doc Gives a slot to a name, in a pool with `worker => none'. A process can then connect itself under that name.
 %%
-%% The first vacant slot, or with the strategies `random' and `hash' the middle of the longest row of vacant ones. A
-%% pool that is full grows by one slot if it has `auto_size'.
+%% The slot is the first that has no name, or with the strategies `random' and `hash' the middle of the longest row of
+%% slots without names. A full pool grows by one slot if it has `auto_size'.
 -spec add_worker(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | pool_full | already_added | has_workers}.
 add_worker(Name, WorkerName) -> weir_pool_request:member(Name, {add_worker, WorkerName}).
 
-%% @doc Gives a name this slot. A pool that has `auto_size' grows as far as needed.
+%% @doc Like {@link add_worker/2}, with a slot that the caller chooses. A pool with `auto_size' grows up to that slot.
+%%
+%% Cost: 64 bytes of memory for each slot up to the highest, also for slots without a name: 64 MB for slot 1,000,000.
 -spec add_worker(name(), WorkerName :: term(), slot()) ->
     {ok, slot()} | {error, change_error() | out_of_range | slot_taken | already_added | has_workers}.
 add_worker(Name, WorkerName, Slot) when is_integer(Slot), Slot >= 1, Slot =< ?MAX_SIZE ->
     weir_pool_request:member(Name, {add_worker, WorkerName, Slot});
 add_worker(Name, WorkerName, Slot) ->
-    ?BADARG([Name, WorkerName, Slot], #{3 => "not the number of a slot"}).
+    ?BADARG([Name, WorkerName, Slot], #{3 => "not the number of a slot, from 1 to 134217727"}).
 
-%% @doc Takes the slot from a name to which nobody is connected.
+%% @doc Removes a name from its slot. Returns `{error, {connected, Pid}}' if a process is connected under the name.
 -spec remove_worker(name(), WorkerName :: term()) ->
     ok | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
 remove_worker(Name, WorkerName) -> weir_pool_request:member(Name, {remove_worker, WorkerName}).
 
-%% @doc The names that have a slot, in the order of the slots, whether anybody is connected under them or not.
+%% @doc Returns the names that have a slot, in the order of the slots, whether or not a process is connected under the
+%% name.
 -spec added_workers(name()) -> {ok, [{WorkerName :: term(), slot()}]} | {error, change_error() | has_workers}.
 added_workers(Name) -> weir_pool_request:member(Name, added_workers).
 
-%% @doc Puts the calling process into the slot of a name, where it is picked and claimed until it disconnects itself or
-%% ends, or the pool does. A process may be connected under several names, in several pools.
+%% @doc Puts the calling process into the slot of a name. Picks and claims get the process until it disconnects itself
+%% or ends, or the pool ends. A process may connect under several names, and in several pools.
 %%
-%% If a process has disconnected itself from that name while it was claimed, that claim is waited for, also by the
-%% process itself; `connected' is then said to others who want to connect under it. So a worker must not disconnect and
-%% connect again in the middle of what its claimer waits for.
+%% If a process has disconnected itself while it was claimed, `connect/2' under the same name waits until that claim has
+%% ended. Meanwhile other processes that connect under the name get `{error, {connected, Pid}}'. The wait includes the
+%% same process, so a worker must not disconnect and connect again while its claimer waits for it.
 -spec connect(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
 connect(Name, WorkerName) -> weir_pool_request:member(Name, {connect, WorkerName, self()}).
 
-%% @doc Takes the calling process out of the slot of a name. Whoever has claimed it keeps it, and nobody gets it any
-%% more.
+%% @doc Takes the calling process out of the slot of a name. A process that has claimed the caller keeps its claim. No
+%% later claim or pick gets the caller.
 -spec disconnect(name(), WorkerName :: term()) ->
     ok | {error, change_error() | unknown_worker | not_connected | has_workers}.
 disconnect(Name, WorkerName) -> weir_pool_request:member(Name, {disconnect, WorkerName, self()}).
@@ -505,17 +568,30 @@ disconnect(Name, WorkerName) -> weir_pool_request:member(Name, {disconnect, Work
     Refused :: {slot_taken, slot()} | {bad_size, term()}.
 resize(Name, Size) -> resize(Name, Size, ?CHANGE_MS).
 
-%% @doc Changes the number of slots, and returns when picks and claims go by the new one.
+%% @doc Changes the number of slots. Returns when picks and claims use the new size. One resize at a time.
 %%
-%% New workers are started before, and if one cannot be, or not all are there in time, nothing changes (with
-%% `start => async' nobody waits for them). Those that are too many are no longer picked; each is stopped when it is
-%% released and has handled what was sent to it, or after `shutdown' milliseconds. In a pool without workers of its own,
-%% slots that have a name cannot be taken away. The size may be 0 there, and with `overflow'. One resize at a time.
+%% If the pool grows, the new workers are started first. If a worker cannot be started, or not all workers are ready in
+%% time, nothing changes. With `start => async' the resize does not wait for the workers.
 %%
-%% The time is the manager's to keep, here and in {@link replace/3}: one that is suspended (sys:suspend/1) says nothing
-%% before it is resumed.
+%% If the pool shrinks, picks no longer use the slots above the new size. Each of their workers is stopped when its
+%% claim has ended and it has handled what was sent to it, or else after `shutdown' milliseconds. In a pool with
+%% `worker => none', slots that have a name stay.
 %%
-%% Cost: writes the main term, for which the runtime has every process of the node scanned.
+%% The size may be 0 with `worker => none' or with `overflow'.
+%%
+%% The pool's manager keeps the time, here and in {@link replace/3}. While the manager is suspended
+%% ({@link sys:suspend/1}), there is no time-out.
+%%
+%% Errors: see {@link change_error()}.
+%% <ul>
+%% <li>`resizing': the pool is being resized already.</li>
+%% <li>`timeout': not all new workers were ready in time.</li>
+%% <li>`{slot_taken, Slot}': this slot has a name, and the pool would lose it.</li>
+%% <li>`{bad_size, Size}': not a size for this pool.</li>
+%% <li>`{start_failed, Slot, Reason}': the worker of a new slot could not be started.</li>
+%% </ul>
+%%
+%% Cost: writes the main term, for which the runtime scans all processes of the node.
 -spec resize(name(), 0 | size(), timeout()) ->
     ok | {error, change_error() | resizing | timeout | Refused | {start_failed, slot(), term()}} when
     Refused :: {slot_taken, slot()} | {bad_size, term()}.
@@ -528,33 +604,49 @@ resize(Name, Size, Timeout) ->
 -spec replace(name(), slot()) -> ok | {error, replace_error()}.
 replace(Name, Slot) -> replace(Name, Slot, ?CHANGE_MS).
 
-%% @doc Replaces the worker of a slot without a gap: a new one is started, it takes the slot, and the old one is stopped
-%% when it is released and has handled what was sent to it, or after `shutdown' milliseconds. Returns when the new one
-%% is in the slot. If it cannot be started, or the old one is not released in time, the old one stays. `held_by_caller':
-%% it is the caller that has claimed it.
+%% @doc Replaces the worker of a slot without a gap: the new worker is started first, and takes the slot when the slot
+%% is not claimed. Returns when the new worker is in the slot. The old worker is then stopped when it has handled what
+%% was sent to it, or else after `shutdown' milliseconds.
+%%
+%% If the new worker cannot be started, or the slot stays claimed until the time-out, the old worker stays.
+%%
+%% Errors: see {@link change_error()}.
+%% <ul>
+%% <li>`no_slot': the pool has no such slot, or has lost it meanwhile.</li>
+%% <li>`no_workers': the pool has `worker => none'.</li>
+%% <li>`replacing': the slot's worker is being replaced already.</li>
+%% <li>`held_by_caller': the caller itself has claimed the worker, so the wait could not end.</li>
+%% <li>`timeout': the new worker was not in the slot in time.</li>
+%% <li>`{start_failed, Slot, Reason}': the new worker could not be started.</li>
+%% </ul>
 -spec replace(name(), slot(), timeout()) -> ok | {error, replace_error()}.
 replace(Name, Slot, Timeout) when ?IS_TIMEOUT(Timeout) ->
     weir_pool_request:call(Name, {replace, Slot, Timeout, self()});
 replace(Name, Slot, Timeout) ->
     ?BADARG([Name, Slot, Timeout], #{3 => "neither milliseconds nor infinity"}).
 
-%% @doc Stops a pool when its work is done: picks and claims say `no_pool' at once, as do those who wait; then every
-%% claim is waited for, and every worker until it has handled what was sent to it; then it is stopped. What is not done
-%% after `Timeout' milliseconds is cut off: `{error, {timeout, Busy}}' tells how many workers were. Either way the pool
-%% is stopped, like by {@link stop/1}. `held_by_caller': the caller itself has claimed a worker; nothing is done.
+%% @doc Stops a pool after its work is done. Picks and claims return `{error, no_pool}' at once, and so do claims that
+%% wait.
 %%
-%% A worker is done when it answers a system message, as every OTP behaviour does after what came before. A process
-%% that does not is waited for until the timeout, or as long as `shutdown' says. To stop takes its own time after the
-%% timeout: with `shutdown => infinity', as long as the slowest worker does. Should the caller be killed, the pool
-%% is drained and stopped all the same.
+%% The drain waits for each claim to end, and for each worker to handle what was sent to it. Then it stops the worker.
+%% After `Timeout' milliseconds the drain ends, and returns `{error, {timeout, Busy}}' with the number of workers that
+%% were not done. In both cases the pool is stopped as by {@link stop/1}.
+%%
+%% A worker is done when it answers a system message. Each OTP behaviour answers after everything that was sent before.
+%% The drain waits for a process that does not answer until the time-out, or as long as `shutdown' says.
+%%
+%% Stopping takes its own time after the time-out. With `shutdown => infinity' it takes as long as the slowest worker.
+%% If the caller is killed, the pool is drained and stopped all the same.
+%%
+%% Errors: see {@link change_error()}. `held_by_caller': the caller itself has claimed a worker, and nothing is done.
 -spec drain(name(), timeout()) ->
     ok | {error, change_error() | held_by_caller | {timeout, Busy :: pos_integer()}}.
 drain(Name, Timeout) -> weir_pool_boot:drain(Name, Timeout).
 
-%% @doc How the pool is. Everything is read in the caller, from where picks and claims read and write it, so the parts
-%% of the answer need not be of the same moment.
+%% @doc Returns the state and the counters of a pool ({@link info()}). The caller reads each value from where picks and
+%% claims read and write it, so two values may be of different moments.
 %%
-%% Cost: no process is visited; reads a term and a word or two of every slot, 50 ns each.
+%% Cost: no message and no other process. Reads a term and one or two words of each slot, 50 ns a slot.
 -spec info(name()) -> {ok, info()} | {error, no_pool}.
 info(Name) ->
     case weir_pool_terms:pool(Name) of
@@ -564,10 +656,11 @@ info(Name) ->
 
 info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Pool) ->
     Live = weir_pool_terms:workers(Pool, Limit),
-    %% Claims are counted in the words of slots that the pool has given up, too.
+    %% The words of slots that the pool no longer has also count claims.
     Words = [weir_pool_word:read(Pool, Slot) || Slot <- lists:seq(1, weir_pool_terms:last_slot(Pool))],
     States = [weir_pool_word:state(Word) || Word <- lists:sublist(Words, Limit)],
-    %% Draws before skips: every skip was drawn, so in between there may be too many skips, but never too few.
+    %% The draws are read first. A skip in between is then counted without its draw, so that the difference may be too
+    %% low, but never too high.
     Draws = weir_pool_terms:draws(Pool),
     #{skips := Skips, claims := Claims} = Counters = weir_pool_terms:counters(Pool),
     Counters#{
@@ -579,6 +672,7 @@ info_of(#pool{name = Name, size = Size, limit = Limit, strategy = Strategy} = Po
         vacant => Size - length([Slot || {Slot, _Worker} <- Live, Slot =< Size]),
         claimed => length([claimed || State <- States, State =:= taken orelse State =:= marked]),
         reserved => length([reserved || reserved <- States]),
+        stopping => weir_pool_signals:stopping(Pool),
         calls => lists:sum([
             max(0, weir_pool_calls:calls(Pool, Slot))
          || weir_pool_calls:is_counted(Pool), Slot <- lists:seq(1, Limit)
@@ -597,9 +691,9 @@ start_error(Name) ->
         {error, no_pool} -> none
     end.
 
-%% @doc The workers in their slots, in the order of the slots; vacant ones are left out, those for overflow are not.
+%% @doc Returns the filled slots with their workers, in the order of the slots, with the overflow slots.
 %%
-%% Cost: no process is visited; reads every slot.
+%% Cost: no message and no other process. Reads each slot.
 -spec workers(name()) -> {ok, [{slot(), pid()}]} | {error, no_pool}.
 workers(Name) ->
     case weir_pool_terms:pool(Name) of
@@ -607,14 +701,14 @@ workers(Name) ->
         undefined -> {error, no_pool}
     end.
 
-%% @doc The names of all pools, also of those that are starting or stopping, or have just been stopped by their
-%% supervisor.
+%% @doc Returns the names of all pools, with pools that are starting or stopping, and pools that their supervisor has
+%% just stopped.
 -spec pools() -> [name()].
 pools() -> weir_pool_registry:names().
 
-%% @doc The pools and slots in which a process is a worker, in the order of names and slots.
+%% @doc Returns the pools and slots in which a process is a worker, in the order of names and slots.
 %%
-%% Cost: no process is visited; reads every slot of every pool.
+%% Cost: no message and no other process. Reads each slot of each pool.
 -spec which_pools(pid()) -> [{name(), slot()}].
 which_pools(Pid) when is_pid(Pid) ->
     [

@@ -20,7 +20,8 @@ is_limit(Reason) -> Reason =:= system_limit.
 %% @doc Calls a start function, for a supervisor that restarts a child, and calls it again after a pause as long as the
 %% start fails at a limit of the node. A supervisor itself tries again without a pause, and soon gives up.
 %%
-%% The supervisor handles nothing else meanwhile, except that it ends when its parent tells it to.
+%% The supervisor handles no other message meanwhile. If its parent tells it to end, the start fails, so the supervisor
+%% goes on to that message.
 -spec patiently(fun(() -> Result)) -> Result when Result :: {ok, pid()} | ignore | {error, term()}.
 patiently(Start) ->
     Result =
@@ -31,21 +32,25 @@ patiently(Start) ->
         end,
     case Result of
         {error, Reason} ->
-            case is_limit(Reason) of
-                true ->
-                    ok = pause(),
-                    patiently(Start);
-                false ->
-                    Result
+            case is_limit(Reason) andalso pause() of
+                true -> patiently(Start);
+                false -> Result
             end;
         _ ->
             Result
     end.
 
+%% Returns whether to go on after the pause. A supervisor calls start functions in a `catch', so an exit would be lost.
 pause() ->
     [Parent | _] = get('$ancestors'),
-    ParentPid = if is_pid(Parent) -> Parent; true -> whereis(Parent) end,
+    ParentPid =
+        case is_pid(Parent) of
+            true -> Parent;
+            false -> whereis(Parent)
+        end,
     receive
-        {'EXIT', ParentPid, Reason} -> exit(Reason)
-    after ?AGAIN_MS -> ok
+        {'EXIT', ParentPid, _Reason} = End ->
+            self() ! End,
+            false
+    after ?AGAIN_MS -> true
     end.

@@ -1,94 +1,85 @@
 %% @doc Selection of a worker, in the process of the caller.
 %%
-%% Reads persistent terms and atomics alone: it sends no message, takes no lock and waits for nobody, so it works the
-%% same while the pool's processes are busy, restarting or dead.
+%% A pick reads persistent terms and atomics alone: no message, no lock, no process that it waits for. Therefore a pick
+%% works the same while the pool's processes are busy, restarting or dead.
 %%
-%% Round robin. A pick draws the next number from the cursor of the scheduler that it runs on, and takes the slot of
-%% that number. One scheduler's draws go over the slots in order, so of any number of picks, slots differ by at most
-%% one for each scheduler. A vacant slot is passed over by drawing again and not by taking its neighbour: a neighbour
-%% would serve its own turn and that of the vacant slot, whereas drawing gives the turn to whoever is next in line.
+%% == Round robin ==
 %%
-%% Random. The number drawn is mixed and scaled to the size. When a slot is vacant a new one is
-%% drawn, which leaves the others equally likely. If all draws are in vain, one of the filled slots is drawn from a list
-%% of them: searching in order from the last slot drawn would favour those behind a long row of vacant ones.
+%% A pick draws the next number from the cursor of the scheduler that it runs on. The number modulo the size gives the
+%% slot. The draws of one scheduler go over the slots in order. Two slots therefore never differ by more than one pick
+%% for each scheduler.
 %%
-%% Least loaded. From a filled slot drawn at random, the slots are read in order: the first in which no call is under
-%% way is taken, or else the one with the fewest of all that were read, ?PROBES at most. So in a pool of up to ?PROBES
-%% slots nobody waits beside an idle worker, and in an idle pool one word is read. In larger ones it is a sample; even
-%% one of two would keep the fullest slot close to the others (M. Mitzenmacher, "The Power of Two Choices in Randomized
-%% Load Balancing", IEEE TPDS 12(10), 2001).
+%% If the slot is vacant, the pick draws again. Taking the neighbor instead would give the neighbor the picks of both
+%% slots. A new draw gives the pick to the slot that is next in line.
 %%
-%% Hash. weir_pool_hash gives the slot. While that is vacant, its keys are hashed again, together with the number of
-%% the attempt, which spreads them over the other slots; when it is filled again they are back.
+%% == Random ==
 %%
-%% Direct, and a strategy of the user's: the slot that was asked for, or the next filled one in order.
+%% A pick draws from the cursor as round robin does, hashes the number and scales the hash to the size. If the slot is
+%% vacant, the pick draws again, so the filled slots stay equally likely. If as many draws as there are slots all meet
+%% vacant slots, the pick draws once more, from a list of the filled slots. A search in order from the last slot drawn
+%% would favor a slot behind a long row of vacant slots.
 %%
-%% Every number that is drawn is either one successful pick or one that is counted as skipped:
-%% {@link weir_pool:info/1} relies on it.
+%% == Least loaded ==
 %%
-%% == Random numbers ==
+%% A pick draws a filled slot at random and reads the slots in order from there. The first slot without a call under way
+%% is taken. If there is none among the first ?PROBES filled slots, the pick takes the slot with the fewest calls of
+%% these.
 %%
-%% A pick draws the next number from the cursor of its scheduler, as round robin does, and mixes it. So there is no
-%% state but the cursors, which a pick with another strategy would change as well.
+%% In a pool of up to ?PROBES slots, a call therefore never waits while another worker is idle. In an idle pool a pick
+%% reads one slot. In a larger pool the pick takes a sample. Even a sample of two keeps the fullest slot close to the
+%% others (M. Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 12(10), 2001).
 %%
-%% Why the numbers are uniform. Mixing is three times an exclusive or with the upper half and a multiplication by an odd
-%% number modulo 2^32, and then the exclusive or once more. Each of these steps can be undone, so mixing is a
-%% permutation: 2^32 successive numbers of a cursor give every word of 32 bits exactly once. That successive words have
-%% nothing to do with each other is what the mixing is for; the multiplier and the shifts are those of T. Mueller's
-%% integer hash (the one of the H2 database), which makes two rounds. Two are not enough for successive numbers: of 20
-%% million pairs of successive words, scaled to 100 slots each, chi-square is 10 standard deviations off, and after a
-%% third round within 2. The multiplier has 27 bits, so products stay within small integers: the rounds take 4 ns
-%% together, whereas `erlang:phash2/2' and a step of a generator of `rand' take 18 ns.
+%% == By key ==
 %%
-%% Cursors and pools must not give the same words in step, or two pools that are picked from in turns would choose the
-%% same slots. Each cursor of each pool therefore starts at a distance of its own in the one sequence of 2^32 numbers:
-%% the sum of multiples of two odd numbers, which spread evenly.
+%% With a hashing strategy, weir_pool_hash gives the slot of a key. While the slot is vacant, the key is hashed again
+%% together with the number of the attempt. That spreads the keys of the slot over the other slots. The keys return when
+%% the slot is filled again.
 %%
-%% After 2^32 draws on one scheduler its words repeat. They can be predicted, and are not for secrets.
+%% With `direct' and with a module of the user, the pick takes the requested slot. If that is vacant, the pick takes the
+%% next filled slot in order.
+%%
+%% == Counting ==
+%%
+%% Each number that is drawn belongs to one successful pick or to one skip, which the pick counts.
+%% {@link weir_pool:info/1} relies on this rule.
 %% @private
 -module(weir_pool_pick).
 
 -export([next/1, key/2, next_slot/1, key_slot/2]).
 -export([next_in/1, key_in/2]).
--export([mix/1]).
 
 -include("weir_pool.hrl").
 
-%% How often a key is hashed again before the slots are searched in order. Every attempt but the last is worth its
-%% while in pools with some slots vacant; in pools with nearly all vacant, a search finds the few that are left in less
-%% time, and its unevenness (the slot behind a long row of vacant ones gets more) matters to few.
+%% How often a pick hashes a key again before it searches the slots in order. In a pool with some vacant slots a new
+%% hash spreads the keys evenly. In a pool with few filled slots the search is faster. The search is uneven, because a
+%% slot behind a long row of vacant slots gets more keys, but only few workers are left there.
 -define(REHASHES, 64).
 
-%% So many filled slots are compared for the least loaded. Reading one costs 34 ns.
+%% Filled slots that a pick compares with `least_loaded'. Reading one slot costs 34 ns.
 -define(PROBES, 32).
 
 -define(MASK, 16#ffffffff).
--define(MULTIPLIER, 16#45d9f3b).
 
-%% 2^32 divided by the plastic number, and by its square: sums of multiples of these two keep clear of each other for
-%% long (M. Roberts, "The Unreasonable Effectiveness of Quasirandom Sequences", 2018: R2).
--define(SCHEDULER_STRIDE, 16#c13fa9a9).
--define(POOL_STRIDE, 16#91e10da5).
-
-%% Strategies that hash when they are given a key.
+%% Strategies that hash a key.
 -define(HASHES(Strategy),
     (Strategy =:= round_robin orelse Strategy =:= hash orelse Strategy =:= random orelse Strategy =:= least_loaded)
 ).
 
-%% 12 ns less for every strategy but round robin, which next/1 does in line.
--compile({inline, [worker/2, draw/1, drawn/5, found/3, mix/1]}).
+%% Saves 12 ns for each strategy but round robin, which next/1 has in line.
+-compile({inline, [worker/2, draw/1, drawn/5, found/3]}).
 
-%% Which of the two forms the result shall have. Every path ends in found/3, so that none builds one to take it apart.
+%% Form of the result: with or without the slot. Each path ends in found/3, so that no path builds a result to take it
+%% apart again.
 -type form() :: pid | slot.
 
 -type result() :: {ok, pid()} | {ok, weir_pool:slot(), pid()} | {error, no_worker}.
 
-%% @doc The next worker.
+%% @doc Returns the next worker.
 %%
-%% Cost: round robin takes two reads of persistent terms and an addition to a word that only this scheduler writes, 50
-%% ns together; random 16 ns more, for the mixing. Least loaded also reads a word or more that other schedulers write.
-%% Each draw that meets a vacant slot adds what a pick costs without the main term, and an addition to a counter;
-%% there are at most as many as there are slots.
+%% Cost: round robin takes 50 ns, for two reads of persistent terms and an addition to a word that only this scheduler
+%% writes. Random takes 27 ns more, for the hash. Least loaded also reads at least one word that other schedulers
+%% write. Each draw that meets a vacant slot adds a read, a draw and an addition to a counter. A pick makes at most as
+%% many such draws as there are slots.
 -spec next(weir_pool:name()) -> {ok, pid()} | {error, no_pool | no_worker}.
 next(Name) ->
     case persistent_term:get(?MAIN_KEY(Name), undefined) of
@@ -104,7 +95,7 @@ next(Name) ->
             {error, no_pool}
     end.
 
-%% @doc The worker of a key. Costs as {@link weir_pool:pick/2} says.
+%% @doc Returns the worker of a key. Cost: see {@link weir_pool:pick/2}.
 -spec key(weir_pool:name(), Key :: term()) -> {ok, pid()} | {error, no_pool | no_worker}.
 key(Name, Key) ->
     case persistent_term:get(?MAIN_KEY(Name), undefined) of
@@ -119,7 +110,7 @@ key(Name, Key) ->
             {error, no_pool}
     end.
 
-%% @doc Like {@link next/1}, and tells the slot.
+%% @doc Like {@link next/1}, but also returns the slot.
 -spec next_slot(weir_pool:name()) -> {ok, weir_pool:slot(), pid()} | {error, no_pool | no_worker}.
 next_slot(Name) ->
     case persistent_term:get(?MAIN_KEY(Name), undefined) of
@@ -127,7 +118,7 @@ next_slot(Name) ->
         undefined -> {error, no_pool}
     end.
 
-%% @doc Like {@link key/2}, and tells the slot.
+%% @doc Like {@link key/2}, but also returns the slot.
 -spec key_slot(weir_pool:name(), Key :: term()) -> {ok, weir_pool:slot(), pid()} | {error, no_pool | no_worker}.
 key_slot(Name, Key) ->
     case persistent_term:get(?MAIN_KEY(Name), undefined) of
@@ -147,8 +138,8 @@ key_in(Pool, Key) -> choose_by_key(slot, Key, Pool).
             (slot, #pool{}) -> {ok, weir_pool:slot(), pid()} | {error, no_worker}.
 choose(Form, #pool{strategy = Strategy, size = Size} = Pool) ->
     case Strategy of
-        hash -> ?BADARG([Pool#pool.name], #{1 => "a pool that picks by key: give one"});
-        direct -> ?BADARG([Pool#pool.name], #{1 => "a pool that picks by key: give one, the number of a slot"});
+        hash -> ?BADARG([Pool#pool.name], #{1 => "the pool's strategy is hash, which needs a key"});
+        direct -> ?BADARG([Pool#pool.name], #{1 => "the pool's strategy is direct, which needs a slot's number"});
         _ when Size =:= 0 -> {error, no_worker};
         round_robin -> round_robin(Form, Size, Pool);
         random -> random(Form, random, Size, Pool);
@@ -161,7 +152,7 @@ choose(Form, #pool{strategy = Strategy, size = Size} = Pool) ->
 choose_by_key(Form, Key, #pool{strategy = Strategy, size = Size} = Pool) ->
     case Strategy of
         direct when not is_integer(Key); Key < 1 ->
-            ?BADARG([Pool#pool.name, Key], #{2 => "not the number of a slot, from 1"});
+            ?BADARG([Pool#pool.name, Key], #{2 => "the pool's strategy is direct: not the number of a slot, from 1"});
         _ when Size =:= 0 -> {error, no_worker};
         direct -> search(Form, Size, (Key - 1) rem Size + 1, Pool);
         _ when ?HASHES(Strategy) -> hash(Form, Key, Pool);
@@ -182,8 +173,8 @@ round_robin(Form, Size, Pool) ->
 draw(#pool{size = Size, cursors = Cursors}) ->
     atomics:add_get(Cursors, ?CURSOR(erlang:system_info(scheduler_id)), 1) rem Size + 1.
 
-%% As many draws as there are slots see each of them once, unless others draw from the same cursor meanwhile. Only
-%% then, or when all are vacant, is anything left to search.
+%% As many draws as there are slots meet each slot once, unless other processes draw from the same cursor meanwhile.
+%% Therefore the search finds a worker only in that case.
 draw_again(Form, 0, Slot, #pool{size = Size} = Pool) ->
     case search(Form, Size, Slot rem Size + 1, Pool) of
         {error, no_worker} = None ->
@@ -200,7 +191,7 @@ draw_again(Form, Draws, _Vacant, Pool) ->
         Pid -> found(Form, Slot, Pid)
     end.
 
-%% The first slot is drawn until it is a filled one, so that holes burden nobody.
+%% Draws until the slot is a filled one, so that no slot gets more picks because its neighbor is vacant.
 random(Form, Strategy, Draws, #pool{size = Size} = Pool) ->
     Slot = (draw_random(Pool) * Size) bsr 32 + 1,
     case worker(Pool, Slot) of
@@ -208,7 +199,6 @@ random(Form, Strategy, Draws, #pool{size = Size} = Pool) ->
             skip(Pool),
             random(Form, Strategy, Draws - 1, Pool);
         undefined ->
-            %% The filled slots, for one who has drawn in vain.
             skip(Pool),
             random_of(Form, Strategy, list_to_tuple(weir_pool_terms:workers(Pool, Size)), Pool);
         Pid ->
@@ -224,25 +214,24 @@ random_of(Form, Strategy, Live, Pool) ->
 drawn(Form, random, Slot, Pid, _Pool) -> found(Form, Slot, Pid);
 drawn(Form, least_loaded, Slot, _Pid, #pool{size = Size} = Pool) -> least_loaded(Form, Slot, Size, ?PROBES, none, Pool).
 
-%% A number of 32 bits. Cost: an addition to a word that only this scheduler writes, and the mixing. Allocates nothing.
+%% Returns a random number of 32 bits: a hash of the next draw. The only state is the cursor, which round robin has as
+%% well. The numbers repeat after 2^32 draws on a scheduler, and they can be predicted, so they are not for secrets.
+%%
+%% The hashed number contains the scheduler and 16 bits of the pool's id, so that each cursor has a sequence of its own.
+%% Pools whose ids differ by a multiple of 65,536 share a sequence, but are in step only if their cursors are equal.
+%%
+%% `erlang:phash2/2' alone is not enough: the hashes of successive integers depend on each other. One step of a
+%% generator of `rand' spreads the hash, as in weir_pool_hash. Chi-square is within 2 standard deviations for 20 million
+%% pairs of successive numbers, scaled to 100 slots each.
 draw_random(#pool{base = Base, cursors = Cursors}) ->
     Scheduler = erlang:system_info(scheduler_id),
     Drawn = atomics:add_get(Cursors, ?CURSOR(Scheduler), 1) band ?MASK,
-    %% The pool's id, as much of it as leaves the product a small integer. Base is a multiple of 2^27; a division would
-    %% take 4 ns more.
-    Pool = (Base bsr 27) band ?MAX_SIZE,
-    mix((Drawn + Scheduler * ?SCHEDULER_STRIDE + Pool * ?POOL_STRIDE) band ?MASK).
+    %% Base is a multiple of 2^27. Scheduler ids are 1 to 1024, so pools do not overlap.
+    PoolId = (Base bsr 27) band 16#ffff,
+    Number = (PoolId bsl 42) + (Scheduler bsl 32) + Drawn,
+    rand:mwc59_value32(rand:mwc59(erlang:phash2(Number, 1 bsl 32) + 1)).
 
-%% @private
-%% The word of a number, both of 32 bits.
--spec mix(0..?MASK) -> 0..?MASK.
-mix(N) ->
-    A = (((N bsr 16) bxor N) * ?MULTIPLIER) band ?MASK,
-    B = (((A bsr 16) bxor A) * ?MULTIPLIER) band ?MASK,
-    C = (((B bsr 16) bxor B) * ?MULTIPLIER) band ?MASK,
-    (C bsr 16) bxor C.
-
-%% Reads slots in order, and remembers the least loaded of those that are filled. Vacant ones cost no probe.
+%% Reads the slots in order and remembers the least loaded of the filled slots. A vacant slot costs no probe.
 least_loaded(_Form, _Slot, 0, _Probes, none, Pool) ->
     skip(Pool),
     {error, no_worker};
@@ -260,7 +249,7 @@ least_loaded(Form, Slot, Left, Probes, Least, #pool{size = Size} = Pool) ->
             end
     end.
 
-%% Of equals the first, since the search begins anywhere.
+%% Returns the first of two slots with equally many calls. That is fair, because the search begins at a random slot.
 less({Calls, _, _}, {Least, _, _} = Before) when Least =< Calls -> Before;
 less(This, _MoreOrNone) -> This.
 
@@ -279,7 +268,7 @@ rehash(Form, Attempt, Key, #pool{size = Size} = Pool) ->
         Pid -> found(Form, Slot, Pid)
     end.
 
-%% The first filled slot from this one on.
+%% Returns the first filled slot from this slot on.
 search(_Form, 0, _Slot, _Pool) ->
     {error, no_worker};
 search(Form, Left, Slot, #pool{size = Size} = Pool) ->

@@ -218,9 +218,9 @@ a_pool_that_is_killed_during_its_start_starts_again(_Config) ->
     kill(manager(p)),
     %% `noproc' if it was killed before the starter could monitor it.
     ?assert(lists:member(result(Starter), [{error, {pool_down, killed}}, {error, {pool_down, noproc}}])),
-    Next = await_blocked(),
-    [Blocked ! go || Blocked <- [Sup, Next]],
+    Sup ! go,
     await_down(Sup),
+    await_blocked() ! go,
     until(fun() -> settled(p, 1) end),
     ok = weir_pool:stop(p),
     gone().

@@ -351,10 +351,10 @@ a_pool_can_be_stopped_while_workers_start(_Config) ->
 workers_that_start_for_a_killed_manager_are_stopped(_Config) ->
     ok = weir_pool:start(p, gated_pool(5)),
     Blocked = await_blocked(5),
-    kill_manager(p),
-    Again = await_blocked(5),
+    kill(weir_pool_test_lib:manager(p)),
     go(Blocked, start),
     [await_down(Sup) || {Sup, _} <- Blocked],
+    Again = await_blocked(5),
     ?assertEqual([], workers(p)),
     go(Again, start),
     settle(p, 5),

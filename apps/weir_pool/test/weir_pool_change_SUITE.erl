@@ -401,8 +401,9 @@ a_killed_manager_ends_every_change(_Config) ->
     Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 5) end),
     Blocked = await_blocked(4),
     switch(Mode, start),
-    kill_manager(p),
-    %% A supervisor inside a start function hears of the manager's end when the function returns.
+    kill(manager(p)),
+    %% A supervisor inside a start function hears of the manager's end when the function returns. The restart waits for
+    %% that, though not without a limit.
     go(Blocked, start),
     [?assertEqual({error, {pool_down, killed}}, result(Caller)) || Caller <- [Waiting, Starting, Resizer]],
     ?assertEqual({error, not_held}, release(Claimer)),

@@ -118,18 +118,18 @@ errors_name_the_wrong_argument_of_a_claim(_Config) ->
         {[{"timeout", 1}], Neither},
         {[{timeout, 1, 2}], Neither},
         {[{timeout, 1} | covers], Neither},
-        {#{timeout => soon}, "timeout is soon, neither milliseconds nor infinity"},
-        {#{timeout => -1}, "timeout is -1, neither milliseconds nor infinity"},
-        {[{timeout, 4294967296}], "timeout is 4294967296, neither milliseconds nor infinity"},
-        {#{timeout => 1, covers => all}, "covers is all, not wait or work"},
-        {#{timeout => soon, covers => all}, "covers is all, not wait or work"},
-        {[{covers, all}], "covers is all, not wait or work"},
-        {#{covers => work}, "covers => work needs a timeout"},
-        {[{covers, work}], "covers => work needs a timeout"},
-        {#{timout => 1}, "unknown option timout"},
-        {#{covers => work, timout => 1}, "unknown option timout"},
-        {[{timeout, 1}, {covers, wait}, {x@y, 1}], "unknown option x@y"},
-        {#{{a, "b"} => 1}, "unknown option {a,\"b\"}"}
+        {#{timeout => soon}, "the option timeout must be milliseconds or infinity, not soon"},
+        {#{timeout => -1}, "the option timeout must be milliseconds or infinity, not -1"},
+        {[{timeout, 4294967296}], "the option timeout must be milliseconds or infinity, not 4294967296"},
+        {#{timeout => 1, covers => all}, "the option covers must be wait or work, not all"},
+        {#{timeout => soon, covers => all}, "the option covers must be wait or work, not all"},
+        {[{covers, all}], "the option covers must be wait or work, not all"},
+        {#{covers => work}, "covers => work needs the option timeout as well"},
+        {[{covers, work}], "covers => work needs the option timeout as well"},
+        {#{timout => 1}, unknown("timout")},
+        {#{covers => work, timout => 1}, unknown("timout")},
+        {[{timeout, 1}, {covers, wait}, {x@y, 1}], unknown("x@y")},
+        {#{{a, "b"} => 1}, unknown("{a,\"b\"}")}
     ],
     [
         begin
@@ -156,13 +156,15 @@ errors_name_the_wrong_argument_of_a_claim(_Config) ->
     ?assertEqual([taken], states()),
     ok = weir_pool:checkin(?POOL, Ticket).
 
+unknown(Option) -> "the option " ++ Option ++ " does not exist; a claim has the options timeout and covers".
+
 %% Errors of picks, calls, changes and starts name the argument, too.
 errors_name_the_wrong_argument_of_other_functions(_Config) ->
     start(1),
     [ok = weir_pool:start({?POOL, By}, maps:put(strategy, By, weir_pool_test_lib:opts(1))) || By <- [hash, direct]],
     ByKey = [
-        {{?POOL, hash}, "a pool that picks by key: give one"},
-        {{?POOL, direct}, "a pool that picks by key: give one, the number of a slot"}
+        {{?POOL, hash}, "the pool's strategy is hash, which needs a key"},
+        {{?POOL, direct}, "the pool's strategy is direct, which needs a slot's number"}
     ],
     [
         said(fun() -> Do(Name) end, 1, Text)
@@ -174,7 +176,7 @@ errors_name_the_wrong_argument_of_other_functions(_Config) ->
             fun(Pool) -> weir_pool:cast(Pool, ping) end
         ]
     ],
-    NoSlot = "not the number of a slot, from 1",
+    NoSlot = "the pool's strategy is direct: not the number of a slot, from 1",
     [
         said(fun() -> Do({?POOL, direct}, Key) end, 2, NoSlot)
      || Key <- [0, -1, a, 1.0],
@@ -187,7 +189,7 @@ errors_name_the_wrong_argument_of_other_functions(_Config) ->
     ],
     NoFun = "not a fun of one argument, the worker's pid",
     [said(fun() -> weir_pool:map(?POOL, Fun) end, 2, NoFun) || Fun <- [a, fun() -> a end]],
-    OutOfRange = "not the number of a slot",
+    OutOfRange = "not the number of a slot, from 1 to 134217727",
     [said(fun() -> weir_pool:add_worker(?POOL, a, Slot) end, 3, OutOfRange) || Slot <- [0, a, 134217728]],
     NoTime = "neither milliseconds nor infinity",
     [

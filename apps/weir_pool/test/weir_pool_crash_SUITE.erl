@@ -108,7 +108,8 @@ a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 20000)),
     Sup = slot_sup(p, 1),
     Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
-    until(fun() -> process_info(Sup, current_function) =:= {current_function, {weir_pool_slot_sup, stop, 2}} end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    weir_kit:until_waiting(Sup),
     kill(Sup),
     ?assertEqual(ok, result(Stopper)),
     no_stubborn().

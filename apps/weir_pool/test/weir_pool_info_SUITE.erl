@@ -197,7 +197,7 @@ a_pool_that_does_not_exist_has_no_info(_Config) ->
 fresh() ->
     #{
         name => f, size => 3, limit => 3, strategy => round_robin,
-        live => 3, vacant => 0, claimed => 0, reserved => 0, calls => 0,
+        live => 3, vacant => 0, claimed => 0, reserved => 0, stopping => 0, calls => 0,
         waiting => 0, oldest_wait_ms => 0, longest_wait_ms => 0, picks => 0, skips => 0, waits => 0, busy => 0,
         timeouts => 0, overloads => 0, abandoned => 0, check_failures => 0, restarts => 0, start_failures => 0,
         start_error => none, claims => 0, claimed_ms => 0

@@ -101,10 +101,16 @@ contradicting_options_are_refused(_Config) ->
     ?assertMatch({ok, _}, check(#{size => 0, overflow => [{max, Max}, {linger, 0}]})),
     ?assertEqual(Contradicting({auto_size, true}, {worker, ?WORKER}), check(#{auto_size => true})),
     ?assertEqual(Contradicting({codel, Codel}, {queue, lifo}), check(#{codel => Codel, queue => lifo})),
+    [?assertMatch({ok, _}, check(More)) || More <- [#{auto_size => false}, #{codel => off, queue => lifo}]],
     ?assertEqual(Contradicting({intensity, 1}, {start, async}), check(#{intensity => 1, start => async})),
     ?assertEqual(Contradicting({period, 1}, {start, async}), check(#{period => 1, start => async})),
+    ?assertMatch({ok, _}, check(#{intensity => 1, period => 1, start => sync})),
     ?assertEqual(Contradicting({backoff, {1, 2}}, {start, sync}), check(#{backoff => {1, 2}})),
     ?assertEqual(Contradicting({backoff, {1, 2}}, {start, sync}), check(#{backoff => {1, 2}, start => sync})),
+    [
+        ?assertMatch({ok, _}, check(More#{backoff => {1, 2}}))
+     || More <- [#{start => async}, #{overflow => Overflow}, #{start => sync, overflow => Overflow}]
+    ],
     [
         ?assertEqual(
             Contradicting({Key, Value}, {worker, none}),

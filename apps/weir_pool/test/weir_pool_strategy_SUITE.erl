@@ -51,6 +51,20 @@ pools_do_not_pick_in_step(_Config) ->
     ],
     stop_idle(Workers).
 
+%% The second cursor begins ahead of the first, so the first sequence is compared from two places.
+schedulers_do_not_pick_in_step(_Config) ->
+    [
+        with_pool(random, lists:duplicate(8, filled), fun(_Pool, _Workers) ->
+            [First, Second] = [
+                weir_pool_test_lib:on_scheduler(Scheduler, fun() -> picked_slots(f, 20000) end)
+             || Scheduler <- [1, 2]
+            ],
+            assert_even(pairs(8, First, Second), schedulers_in_step),
+            assert_even(pairs(8, lists:nthtail(4, First), Second), schedulers_in_step)
+        end)
+     || _ <- lists:seq(1, 10), erlang:system_info(schedulers_online) >= 2
+    ].
+
 pairs(Size, First, Second) ->
     N = min(length(First), length(Second)),
     Counts = tally(lists:zip(lists:sublist(First, N), lists:sublist(Second, N))),

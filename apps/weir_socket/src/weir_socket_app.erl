@@ -35,9 +35,19 @@ tell(gen_tcp) -> ?LOG_NOTICE("weir_socket was built without its NIF: its sockets
 -spec prep_stop(State) -> State when State :: term().
 prep_stop(State) ->
     Flushing = [Sock || Sock <- weir_socket_overview:all(), weir_socket_nif:stop(Sock, none) =:= wait],
-    Flushers = [spawn_monitor(fun() -> flush(Sock) end) || Sock <- Flushing],
+    Flushers = lists:append([start_flush(Sock) || Sock <- Flushing]),
     lists:foreach(fun({Pid, Ref}) -> receive {'DOWN', Ref, process, Pid, _} -> ok end end, Flushers),
     State.
+
+%% If the node has no room for a process, flushes the socket before the next one.
+start_flush(Sock) ->
+    try
+        [spawn_monitor(fun() -> flush(Sock) end)]
+    catch
+        error:system_limit ->
+            ok = flush(Sock),
+            []
+    end.
 
 flush(Sock) ->
     Ref = make_ref(),

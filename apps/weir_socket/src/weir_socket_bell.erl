@@ -13,7 +13,7 @@
 %% @private
 -module(weir_socket_bell).
 
--export([open/1, arm/1]).
+-export([load/0, open/1, arm/1]).
 
 -define(DRIVER, "weir_socket_bell").
 
@@ -24,12 +24,19 @@
 %% driver's being loaded, or there are no descriptors (`emfile') or no ports (`system_limit') left.
 -spec open(Epoll :: non_neg_integer()) -> {ok, port()} | {error, term()}.
 open(Epoll) ->
-    case load() of
-        ok -> open_loaded(Epoll);
-        {error, Reason} -> {error, Reason}
+    case open_loaded(Epoll) of
+        {ok, _} = Opened -> Opened;
+        %% The supervisor could not load the driver, or runs since a version that did not.
+        {error, _} ->
+            case load() of
+                ok -> open_loaded(Epoll);
+                {error, Reason} -> {error, Reason}
+            end
     end.
 
-%% The driver stays as long as there is one who has loaded it and lives, or a port.
+%% @doc Loads the driver, which stays as long as the caller lives. For the supervisor: a poller that is started again
+%% then does not ask the code server for the path of the driver. The code server may be busy.
+-spec load() -> ok | {error, term()}.
 load() ->
     case erl_ddll:load_driver(weir_socket_nif:priv_dir(), ?DRIVER) of
         ok -> ok;

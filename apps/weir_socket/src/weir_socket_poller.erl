@@ -59,7 +59,7 @@
 %% @doc Starts a poller of a set. If the node has no descriptors left, this takes up to 5 seconds.
 -spec start_link(Set :: non_neg_integer()) -> {ok, pid()} | {error, term()}.
 start_link(Set) ->
-    case gen_server:start_link(?MODULE, Set, []) of
+    case weir_socket_start:start(fun() -> gen_server:start_link(?MODULE, Set, []) end) of
         {ok, Pid} -> {ok, Pid};
         {error, Reason} -> {error, Reason}
     end.

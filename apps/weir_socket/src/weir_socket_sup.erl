@@ -19,6 +19,8 @@ start_link() ->
 %% @private
 -spec init([]) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init([]) ->
+    %% If that fails, each poller tries by itself, and says why it cannot.
+    _ = weir_socket_nif:pollsets() > 0 andalso weir_socket_bell:load(),
     Pollers = [
         #{id => {poller, Set}, start => {weir_socket_poller, start_link, [Set]}}
      || Set <- lists:seq(0, weir_socket_nif:pollsets() - 1)

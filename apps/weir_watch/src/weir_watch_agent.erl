@@ -164,8 +164,9 @@ init(How) ->
     _ = case How of {alone, Starter} -> monitor(process, Starter); registered -> none end,
     _ = process_flag(trap_exit, true),
     _ = process_flag(priority, high),
-    %% Later the code server might have no turn to load them.
-    _ = code:ensure_modules_loaded(modules()),
+    %% Later the code server might have no turn to load them. An agent that is started again finds all loaded, and does
+    %% not ask the code server, which may be busy.
+    _ = lists:all(fun erlang:module_loaded/1, modules()) orelse code:ensure_modules_loaded(modules()),
     Tracer = case weir_watch_trace:is_possible() of true -> none; false -> impossible end,
     {ok, with_helpers(#state{
         delays = weir_watch_delay:new(), alone = How =/= registered, events = events(), tracer = Tracer
@@ -306,8 +307,7 @@ gone(State) -> {noreply, State}.
 %% system monitor, which is not taken from anybody.
 events() ->
     Trace = trace,
-    _ = code:ensure_loaded(Trace),
-    case erlang:function_exported(Trace, system, 3) of
+    case weir_watch_trace:is_possible() andalso erlang:function_exported(Trace, system, 3) of
         true ->
             Session = Trace:session_create(?MODULE, self(), []),
             _ = [Trace:system(Session, Event, Limit) || {Event, Limit} <- told()],

@@ -36,7 +36,8 @@
 
 %% @doc Starts it for a supervisor, which must be the one that starts it, and the specifications of its other children.
 -spec start_link(atom(), [supervisor:child_spec()]) -> {ok, pid()} | {error, term()}.
-start_link(Supervisor, Specs) -> gen_server:start_link(?MODULE, {Supervisor, Specs}, []).
+start_link(Supervisor, Specs) ->
+    weir_watch_start:start(fun() -> gen_server:start_link(?MODULE, {Supervisor, Specs}, []) end).
 
 %% @doc Starts a child of the supervisor. One that is there already is started: at the start of the application this
 %% process and the one who starts that may both do it.
@@ -106,14 +107,22 @@ missing(Supervisor, #part{next = Next, spec = #{id := Id} = Spec} = Part) ->
                     seen(Pid, Part);
                 {error, Reason} ->
                     Again = died(Part),
-                    ?LOG_WARNING("~tp does not start, and is tried again after ~b s: ~0tp", [
-                        Id, wait_ms(Again) div 1000, Reason
-                    ]),
+                    ok = report([Id, wait_ms(Again) div 1000, Reason]),
                     Again
             end;
         false ->
             Part
     end.
+
+%% The report is another process': a handler of the log may take long. Without room for the process, the next attempt
+%% that fails is reported.
+report(Args) ->
+    _ = try
+        spawn(fun() -> ?LOG_WARNING("~tp does not start, and is tried again after ~b s: ~0tp", Args) end)
+    catch
+        error:system_limit -> none
+    end,
+    ok.
 
 ended(Reason, Part) when Reason =:= normal; Reason =:= shutdown; element(1, Reason) =:= shutdown ->
     Part#part{next = never};

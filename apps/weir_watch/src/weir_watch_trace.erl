@@ -59,11 +59,13 @@
 }.
 %% The function is the one that called OTP to send; `undefined' where that is not known.
 
-%% @doc Whether the runtime has trace sessions. The module `trace' is loaded if it is there.
+%% @doc Returns whether the runtime has trace sessions, which OTP 27 brought. Loads the module `trace' if the module is
+%% there. Does not ask the code server where it would search in vain: the server may be busy.
 -spec is_possible() -> boolean().
 is_possible() ->
-    _ = code:ensure_loaded(trace()),
-    erlang:function_exported(trace(), session_create, 3).
+    list_to_integer(erlang:system_info(otp_release)) >= 27 andalso
+        code:ensure_loaded(trace()) =:= {module, trace()} andalso
+        erlang:function_exported(trace(), session_create, 3).
 
 %% @doc The callbacks that a behaviour calls with a message; none of a behaviour whose callbacks are not known.
 -spec callbacks(Behaviour :: atom()) -> [{atom(), arity()}].
