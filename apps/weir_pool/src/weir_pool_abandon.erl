@@ -51,7 +51,7 @@ poll_slot(Slot, {Claimed, #state{pool = Pool, holders = Holders} = State}) ->
             end;
         WordState ->
             %% A releaser that was killed may not have set the slot's bit.
-            _ = WordState =:= free andalso weir_pool_word:show(Pool, Slot),
+            _ = WordState =:= free andalso weir_pool_bitmap:show(Pool, Slot),
             {Claimed, forget(Slot, State)}
     end.
 
