@@ -232,7 +232,7 @@ a_worker_that_dies_outside_is_replaced_and_its_ticket_is_void(_) ->
     Taken = take(),
     kill(worker(Taken)),
     until(fun() -> info(live) =:= 5 andalso not lists:member(worker(Taken), workers()) end),
-    ?assertEqual({error, not_held}, give_back(Taken)),
+    ?assertEqual({error, worker_down}, give_back(Taken)),
     ?assertEqual(#{available => 5, overflow => 0, monitors => 0}, status()).
 
 overflow_that_dies_outside_is_not_replaced(_) ->
@@ -273,7 +273,7 @@ the_owner_of_a_dead_worker_can_wait_for_another(_) ->
     kill(worker(First)),
     Second = take(),
     ?assertNotEqual(worker(First), worker(Second)),
-    ?assertEqual({error, not_held}, give_back(First)),
+    ?assertEqual({error, worker_down}, give_back(First)),
     ?assertEqual(busy, take(0)),
     ?assertEqual(ok, give_back(Second)).
 
@@ -554,7 +554,7 @@ a_member_that_is_returned_with_fail_is_replaced(_) ->
     [?assertEqual(ok, fail(Taken)) || Taken <- Failed],
     [await_down(worker(Taken)) || Taken <- Failed],
     ?assertEqual([], [Pid || {Pid, _} <- take_all(3), lists:keymember(Pid, 1, Failed)]),
-    [?assertEqual({error, not_held}, fail(Taken)) || Taken <- Failed],
+    [?assertEqual({error, worker_down}, fail(Taken)) || Taken <- Failed],
     ?assertMatch(#{available := 0, monitors := 3}, status()).
 
 %% The pool forgives no death, and gives out abandoned members as they are.
@@ -602,7 +602,7 @@ pools_come_and_go(_) ->
     ?assertEqual(no_pool, take()),
     ?assertNot(is_process_alive(worker(Taken))),
     start_members(2, 3, 60000),
-    ?assertEqual({error, not_held}, give_back(Taken)),
+    ?assertEqual({error, worker_down}, give_back(Taken)),
     ?assertMatch(#{available := 2}, status()),
     ?assertEqual({error, no_pool}, weir_pool:stop(another)),
     ?assertEqual(ok, weir_pool:stop(?POOL)).
@@ -1156,7 +1156,7 @@ the_whole_pool_is_started_again_when_its_root_is_killed(_) ->
     weir_pool_test_lib:kill_manager(?POOL),
     [await_down(Pid) || Pid <- Old],
     ?assertEqual(?WORKERS, length(workers() -- Old)),
-    ?assertEqual({error, not_held}, give_back(Taken)),
+    ?assertEqual({error, worker_down}, give_back(Taken)),
     ?assertEqual({ok, pong}, weir_pool:call(?POOL, ping)).
 
 stop_ends_everything(_) ->
@@ -1226,9 +1226,9 @@ a_pool_of_supervisors(_) ->
 %%
 %% - Errors are values (`no_pool', `busy', `timeout', ...), where poolboy and worker_pool exit: a pool that is busy, or
 %%   not there, is no fault of the caller's.
-%% - A claim is given back by its ticket, not by the worker's pid. Giving back twice, or what somebody else has by now,
-%%   is `not_held' and does nothing; poolboy and pooler say `ok' to it, and to a pid that they have never seen. pooler's
-%%   `return_member' of `error_no_members' has no counterpart: there is no ticket.
+%% - A claim is given back by its ticket, not by the worker's pid. A second checkin returns
+%%   `not_held', or `worker_down' if the worker is dead, and does nothing. poolboy and pooler return `ok', also for a pid
+%%   that they have never seen. pooler's `return_member' of `error_no_members' has no counterpart, as no ticket exists.
 %% - Which of several free workers is next is not promised: a claim begins to look with the one that its process had
 %%   last, so that it asks nobody. poolboy's `strategy' and pooler's "most recent first" are not there.
 %% - The worker of an owner that ended without giving it back, even with reason `normal', is replaced, as it may be busy

@@ -57,7 +57,8 @@
 -export([info/1, workers/1, pools/0, which_pools/1]).
 
 -export_type([name/0, opts/0, size/0, slot/0, strategy/0, info/0, claim_opts/0, ticket/0]).
--export_type([option_error/0, start_error/0, change_error/0, replace_error/0, claim_error/0, overload/0]).
+-export_type([option_error/0, start_error/0, change_error/0, replace_error/0]).
+-export_type([claim_error/0, checkin_error/0, overload/0]).
 
 -include("weir_pool.hrl").
 
@@ -215,10 +216,21 @@
 %% </ul>
 
 -type claim_error() :: no_pool | no_worker | busy | timeout | {overload, overload()}.
+%% Errors of {@link claim/3} and {@link checkout/2}:
 %% <ul>
-%% <li>`busy', `no_worker': none was free, or no slot is filled at all; only with the timeout 0.</li>
-%% <li>`timeout': none became free in time; with `covers => work' also: the fun was not done in time.</li>
-%% <li>`overload': too many wait, or CoDel has dropped the request.</li>
+%% <li>`no_pool': the pool is not started, or is being started or stopped.</li>
+%% <li>`busy': all workers are claimed, and the time-out is 0.</li>
+%% <li>`no_worker': no slot has a worker, and the time-out is 0.</li>
+%% <li>`timeout': no worker became free in time. With `covers => work' also: the fun was not done in time.</li>
+%% <li>`overload': `max_queue' claims wait already, or CoDel has dropped the request.</li>
+%% </ul>
+
+-type checkin_error() :: not_held | worker_down.
+%% Errors of {@link checkin/3}. In both cases the ticket holds nothing any more, and no other claim is touched.
+%% <ul>
+%% <li>`worker_down': the worker is dead. A ticket that was given back before its worker died gets this error too.</li>
+%% <li>`not_held': the worker lives. The ticket was given back already, or the pool has ended the claim as abandoned, or
+%%   the pool is gone, or the ticket belongs to another pool.</li>
 %% </ul>
 
 -type overload() :: #{
@@ -481,37 +493,62 @@ map(Name, Fun) ->
 -spec claim(name(), fun((pid()) -> Result)) -> {ok, Result} | {error, claim_error()}.
 claim(Name, Fun) -> claim(Name, Fun, #{}).
 
-%% @doc Calls a function with a worker that nobody else has claimed, and that nobody else can claim until it returns.
+%% @doc Claims a worker, calls a function with it, and releases the worker when the function has returned. Until then no
+%% other process can claim this worker. A process may make further claims inside the function.
 %%
-%% What the function raises passes through, after the release. If that is the exit of a call of this worker that has
-%% timed out (`{timeout, {_, _, [Worker | _]}}', as of `gen_server:call/3'; the worker may be named), the worker is
-%% likely to be busy still, and the claim is abandoned: the option of that name says what becomes of the worker. So is
-%% the claim of a process that was killed, within a second, and within milliseconds when somebody is waiting. A worker
-%% that dies while it is claimed is replaced like any other; its claim then holds nothing. A process may make claims
-%% inside of others.
+%% If the function raises an exception, the worker is released first, and the exception passes through. There is one
+%% exception that ends the claim as abandoned: the exit of a call to this worker that timed out (`{timeout, {_, _,
+%% [Worker | _]}}', as of `gen_server:call/3', with the worker's pid or name), because the worker is likely to be still
+%% busy. A claim is also abandoned if its process dies: the pool notices that within a second, and within milliseconds
+%% while claims wait. The option `abandoned' decides what the pool does with the worker.
 %%
-%% Cost: while a worker is free, no process is visited and no message sent, and about 40 words are allocated. When the
-%% slot that the process had last is taken, others are looked at: a word for each of up to 24, and a word for every 56
-%% beyond. To wait takes a message to and one from the pool's queue. After an exception it is asked whether the worker
-%% is alive, which takes as long as a worker that is just dying needs for it. `covers => work' spawns two processes.
+%% A worker that dies during its claim is replaced like any other. A worker that was killed while it was idle may be
+%% given to one claim before the pool knows: that claim's first call fails with `noproc'. A program that kills a worker
+%% and claims at once gets the dead worker in 300 of 300 tries. Remedy: let the exit of the call pass through, so that no
+%% later claim gets this worker, and try the claim again; or use {@link checkout/2}, which never returns a worker that is
+%% already dead.
+%%
+%% With `covers => work' the claim spawns two processes. If the process table is full, it raises `system_limit', and the
+%% worker is free again.
+%%
+%% Cost: while a worker is free, the claim sends no message and allocates about 40 words. If the slot of the process's
+%% last claim is taken, the claim reads a word for each of up to 24 slots, and a word for every 56 slots beyond. A claim
+%% that waits sends a message to the pool's queue and receives one. After an exception, the claim waits until the runtime
+%% says whether the worker is alive, which may take until a dying worker is dead.
 -spec claim(name(), fun((pid()) -> Result), claim_opts()) -> {ok, Result} | {error, claim_error()}.
 claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 
-%% @doc Claims a worker until {@link checkin/2}, or until the calling process ends, which then has abandoned it.
+%% @doc Claims a worker until {@link checkin/2}, or until the calling process ends, which abandons the claim.
+%%
+%% ```
+%% {ok, Conn, Ticket} = weir_pool:checkout(db, 1000),
+%% ok = db_connection:begin_transaction(Conn),
+%% ...
+%% ok = weir_pool:checkin(db, Ticket).
+%% '''
+%%
+%% The worker was alive after the claim was made. If it was dead, the claim continues with the next worker, and no
+%% process gets the dead one.
+%%
+%% Errors: see {@link claim_error()}. Cost: that of {@link claim/3}, and 30 ns to read whether the worker is alive. If the
+%% worker is dying, the caller waits until it is dead. If signals to the worker are pending, for example the end of a
+%% monitor, the caller waits until the worker has handled them. These waits come on top of the time-out.
 -spec checkout(name(), claim_opts()) -> {ok, pid(), ticket()} | {error, claim_error()}.
 checkout(Name, Opts) -> weir_pool_claim:checkout(Name, Opts).
 
 %% @doc Like {@link checkin/3} with `ok'.
--spec checkin(name(), ticket()) -> ok | {error, not_held}.
+-spec checkin(name(), ticket()) -> ok | {error, checkin_error()}.
 checkin(Name, Ticket) -> checkin(Name, Ticket, ok).
 
-%% @doc Gives back what {@link checkout/2} gave; any process may do so, also one of another node. `fail': the worker is
-%% broken; it is killed and another started, whatever `abandoned' says. `not_held': it was given back already, or the
-%% worker was replaced, or the pool is gone; nobody else's claim is touched.
+%% @doc Releases the worker of a ticket. Any process may do so, on any connected node.
 %%
-%% A worker that has died is not given out again. It is asked whether it is alive, which takes as long as a worker that
-%% is just dying needs for it.
--spec checkin(name(), ticket(), ok | fail) -> ok | {error, not_held}.
+%% With `ok' the worker is free again. If it has died and the claim is still open, the result is `ok' too, and no process
+%% gets this worker. With `fail' the worker is broken: the pool kills it and starts another, whatever the option
+%% `abandoned' says.
+%%
+%% Errors: see {@link checkin_error()}. Cost: that of releasing a claim, and like {@link checkout/2} the caller waits until
+%% the runtime says whether the worker is alive.
+-spec checkin(name(), ticket(), ok | fail) -> ok | {error, checkin_error()}.
 checkin(Name, Ticket, How) -> weir_pool_claim:checkin(Name, Ticket, How).
 
 %% @doc Returns the slot of a ticket.

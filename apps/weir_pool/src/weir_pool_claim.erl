@@ -1,36 +1,52 @@
-%% @doc Claims, as seen by the process that makes them.
+%% @doc Claims of one worker each, in the processes that make them.
 %%
-%% While a worker is free nobody is asked: the claimer reads words until one is free, and makes it its own by an
-%% exchange (weir_pool_word). It begins with the slot it had last, which is likely to be free still: with more claimers
-%% than schedulers, most others are held by processes that wait for their turn to run.
+%% While a worker is free, a claimer sends no message: it reads words until it finds a free one, and makes that word its
+%% own by a compare-and-exchange (weir_pool_word). The claimer begins with the slot of its last claim, which is likely
+%% to be free. If there are more claimers than schedulers, most other slots belong to claimers that are not running.
 %%
-%% For the same reason one that finds nothing free first lets those others run, a few times, and looks again. With 100
-%% processes, 20 workers, 2 schedulers and nothing done in the claims, a claim so costs 110 ns; if it queued up at once,
-%% every worker would be passed on by messages, to a process that has to wait for its turn again (a lock convoy), at the
-%% cost of microseconds. Who gives up after that asks the pool's queue (weir_pool_queue), which also sees to it that
-%% those who wait are not passed by newcomers for ever.
+%% For the same reason, a claimer that finds no free slot yields a few times, so that other claimers run, and searches
+%% again. With 100 processes, 20 workers, 2 schedulers and empty funs, a claim then takes 110 ns. If claimers went to the
+%% queue at once, each worker would pass by messages to a process that first has to be scheduled (a lock convoy), which
+%% takes microseconds. After the last search, the claimer asks the queue of the pool (weir_pool_queue). The queue also
+%% prevents newcomers from overtaking its waiters for longer than its patience.
 %%
-%% The race at the end of a wait. A time-out may cross the grant that is under way; poolboy (issues 64 and 70),
-%% worker_pool (37, 42) and poolex (210) have all lost workers, or handed them to nobody, there. Here a claimer whose
-%% time is over does not leave: it tells the queue to cancel, and waits for the answer to its request, which always
-%% comes. The queue answers every request exactly once, with the grant, with a refusal, or with `timeout' for one that
-%% was cancelled or is late. So whoever gets a grant takes it, even if a moment late, or asks again if that is so late
-%% that the queue has taken it back; and whoever gets anything else knows that no grant comes. If the queue dies
-%% instead, the monitor says so, behind any answer. Nothing is left in the mailbox in any of these cases, and a claimer
-%% with a long mailbox does not search it.
+%% == The end of a wait ==
 %%
-%% A claimer may be killed anywhere. Before the exchange, it has nothing. From the exchange to the release, its number
-%% is in the word, and the manager learns that it is dead. Between the release and the look at the signals, the worker
-%% is free but nobody is told; the queue's next tick finds it. While it waits, the queue hears of its death.
+%% A time-out and a grant may cross each other. poolboy (issues 64 and 70), worker_pool (37, 42) and poolex (210) have
+%% all lost workers at this point. Here, a claimer whose time-out has passed asks the queue to cancel its request, and
+%% waits for the answer to the request. The queue answers every request exactly once: with a grant, with a refusal, or
+%% with `timeout' if the request was canceled or is late. So a claimer that receives a grant takes the worker over, even
+%% after its time-out. If the queue has taken the grant back by then, the claimer asks again. A claimer that receives
+%% any other answer knows that no grant follows. If the queue dies, the message of the monitor arrives in place of the
+%% answer, or after it. In none of these cases does a message remain in the mailbox, and no receive searches a long
+%% mailbox.
 %%
-%% Dead workers. Between a worker's death and the moment when the manager has heard of it the word is free or taken as
-%% before. A release after a fun that returned puts it back without a look, so the next claimer may get it, and sees its
-%% call fail. Whoever has seen anything fail looks whether the worker is alive before it lets go, and makes the slot of
-%% a dead one vacant: nobody gets it after that. The look waits for a worker that is just dying; only the claimer does.
+%% == Claimers that are killed ==
 %%
-%% A claim whose time-out covers the work is the caller's like any other, but its fun is run by a *child*, whose exit
-%% carries the outcome. At the deadline the caller kills the child, makes the claim nobody's and tells the manager; it
-%% does not wait for the child's end. Should the caller die, a *guard* does that.
+%% Before the exchange, a claimer that is killed has claimed nothing. Between the exchange and the release, the word
+%% holds its number, and the manager learns of its death. After the release and before the read of the mode, the slot is
+%% free but the queue has no message about it; the next tick of the queue finds the slot. While the claimer waits, the
+%% queue monitors it.
+%%
+%% == Claimers that fail ==
+%%
+%% Between the exchange and the `try' that releases, no call can fail but the start of the process that does the work of
+%% `covers => work'. If the process table is full, the claimer releases the worker, which has done nothing, and raises
+%% `system_limit'.
+%%
+%% == Dead workers ==
+%%
+%% When a worker dies, its word stays as it is until the manager has received the monitor's message. If the fun of
+%% claim/3 returns, the claimer releases without reading whether the worker is alive, so the next claimer may get a dead
+%% worker and see its call fail. In three places the claimer reads whether the worker is alive: when checkout/2 gets the
+%% worker, when a fun has raised, and in checkin/3. If the worker is dead, the claimer makes the slot vacant, so that no
+%% process gets this worker afterwards. This read waits for a worker that is dying; only the claimer waits.
+%%
+%% == A time-out that covers the work ==
+%%
+%% Such a claim belongs to the caller, like all claims. A *child* runs the fun, and its exit reason carries the result.
+%% At the deadline the caller kills the child, disowns the claim, notifies the manager, and does not wait until the child
+%% has ended. If the caller dies, a *guard* does the same.
 %%
 %% ```
 %% caller --spawn_monitor--> child --spawn_link--> guard
@@ -39,10 +55,11 @@
 %%                             |<------- kill -------|
 %% '''
 %%
-%% A guard that is killed takes the child with it.
+%% If the guard is killed, its link kills the child too.
 %%
-%% Loading a new version of this module twice kills the processes that are inside a fun, or wait: the first version is
-%% then still on their stack. `code:soft_purge/1' tells whether there are any.
+%% == Upgrades ==
+%%
+%% OTP's release handler refuses to load this module a second time while a process of the first version is in a claim.
 %% @private
 -module(weir_pool_claim).
 
@@ -54,7 +71,7 @@
 -include("weir_pool.hrl").
 
 -record(ticket, {
-    %% As it was when the claim was made: a slot's words never move.
+    %% The pool's term at the time of the claim. It stays valid, because the words of a slot never move.
     pool :: #pool{},
     slot :: weir_pool:slot(),
     word :: weir_pool_word:word(),
@@ -63,26 +80,28 @@
 
 -opaque ticket() :: #ticket{}.
 
-%% A claim that does not get a worker at once.
+%% A claim that waits, because its first search found no free slot.
 -record(wait, {
     name :: weir_pool:name(),
     use :: use(),
-    %% Both native monotonic time. A request that is made again keeps its place.
+    %% Native monotonic time. A claim that asks the queue again keeps this time, and with it its place.
     asked :: integer(),
-    deadline :: integer() | infinity
+    deadline :: integer() | infinity,
+    %% Whether the claim has had a grant that ended before the take-over. Such a claim has passed max_queue already.
+    was_granted = false :: boolean()
 }).
 
 -type use() :: fun((pid()) -> term()) | checkout | {work, fun((pid()) -> term()), Deadline :: integer() | infinity}.
-%% What a worker is claimed for.
+%% Purpose of a claim: a fun, a ticket, or a fun that a child runs until the deadline.
 
-%% How often one that finds nothing free lets others run and looks again before it asks the queue, and how many slots it
-%% looks at for that at most. Of a million claims by 100 processes as above, some 1,500 queue up after one yield, 130
-%% after four, and none after eight. Where workers are used for longer, eight cost 3 us more, half as much as queueing
-%% does.
+%% Most yields, each followed by a search, before a claimer asks the queue. Of a million claims by 100 processes (see
+%% above), some 1,500 reach the queue after one yield, 130 after four, and none after eight. Where workers are used for
+%% longer, eight yields take 3 us, half the cost of the queue.
 -define(YIELDS, 8).
+%% Most slots that all these searches read together. A larger pool gets fewer yields.
 -define(READS, 1000).
 
-%% How long one waits for the pool's next queue process.
+%% Milliseconds between two requests to a pool that is being restarted.
 -define(PAUSE_MS, 1).
 
 %% @doc See {@link weir_pool:claim/3}.
@@ -109,7 +128,7 @@ checkout(Name, Opts) ->
     end.
 
 %% @doc See {@link weir_pool:checkin/3}.
--spec checkin(weir_pool:name(), ticket(), ok | fail) -> ok | {error, not_held}.
+-spec checkin(weir_pool:name(), ticket(), ok | fail) -> ok | {error, weir_pool:checkin_error()}.
 checkin(Name, #ticket{pool = #pool{name = Name, manager = Manager}} = Ticket, How) when
     How =:= ok orelse How =:= fail
 ->
@@ -118,20 +137,21 @@ checkin(Name, #ticket{pool = #pool{name = Name, manager = Manager}} = Ticket, Ho
         false -> erpc:call(node(Manager), weir_pool, checkin, [Name, Ticket, How])
     end;
 checkin(_Name, #ticket{}, How) when How =:= ok; How =:= fail ->
+    %% A ticket of another pool.
     {error, not_held};
 checkin(Name, Ticket, How) when is_record(Ticket, ticket) ->
     ?BADARG([Name, Ticket, How], #{3 => "neither ok nor fail"});
 checkin(Name, Ticket, How) ->
     ?BADARG([Name, Ticket, How], #{2 => "not a ticket of checkout/2"}).
 
-give_back(#ticket{pool = #pool{manager = Manager}} = Ticket, How) ->
-    %% The words of a pool whose manager was killed say what they said then. The claimer asks, and it alone waits.
+give_back(#ticket{pool = #pool{manager = Manager}, worker = Worker} = Ticket, How) ->
+    %% After the manager was killed, the words of its pool no longer change, so they may show an open claim.
     try give_back_word(Ticket, How) =/= not_held andalso is_process_alive(Manager) of
         true -> ok;
-        false -> {error, not_held}
+        false -> {error, why_over(Worker)}
     catch
-        %% The ticket has been on another node, and nothing of this one has kept the atomics of a pool that is gone.
-        error:badarg -> {error, not_held}
+        %% The ticket was on another node, and the atomics of a pool that has ended were freed meanwhile.
+        error:badarg -> {error, why_over(Worker)}
     end.
 
 give_back_word(#ticket{pool = Pool, slot = Slot, word = Word, worker = Worker}, ok) ->
@@ -139,7 +159,13 @@ give_back_word(#ticket{pool = Pool, slot = Slot, word = Word, worker = Worker}, 
 give_back_word(#ticket{pool = Pool, slot = Slot, word = Word}, fail) ->
     disown(Pool, Slot, Word, failed, claimer(Word)).
 
-%% Any process may give back what another has claimed.
+why_over(Worker) ->
+    case is_process_alive(Worker) of
+        true -> not_held;
+        false -> worker_down
+    end.
+
+%% The process that made the claim, which need not be the process that gives it back.
 claimer(Word) -> weir_pool_holder:pid(weir_pool_word:holder(weir_pool_word:claim_of(Word))).
 
 %% @doc See {@link weir_pool:slot/1}.
@@ -169,27 +195,51 @@ take_first({_, Holder, Last} = Claimer, Pool, Name, Use, Timeout) ->
     First = first(Last, Pool),
     case weir_pool_word:claim_free(Pool, First, Holder) of
         {ok, Word, Pid} ->
-            use(Use, Pool, First, Word, Pid);
+            case is_usable(Use, Pool, First, Word, Pid) of
+                true -> use(Use, Pool, First, Word, Pid);
+                false -> search(Claimer, Pool, Name, Use, Timeout)
+            end;
         _ ->
-            case find(Pool, Claimer) of
-                {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
-                none -> none_free(Pool, Name, Use, Timeout)
-            end
+            search(Claimer, Pool, Name, Use, Timeout)
     end.
 
-%% Where to begin: with the slot that the process had last, in whatever pool it was.
+search(Claimer, Pool, Name, Use, Timeout) ->
+    case find(Use, Pool, Claimer) of
+        {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
+        none -> none_free(Pool, Name, Use, Timeout)
+    end.
+
+%% Returns the first slot to try: the slot of the process's last claim in any pool, mapped to the slots of this pool.
 first(Last, #pool{size = Size}) when Last =< Size -> Last;
 first(_Last, #pool{size = 0}) -> 1;
 first(Last, #pool{size = Size}) -> Last rem Size + 1.
 
-find(Pool, {_, Holder, Last} = Claimer) ->
+find(Use, Pool, {_, Holder, Last} = Claimer) ->
     case weir_pool_word:find(Pool, first(Last, Pool), Holder) of
-        {ok, Slot, _Word, _Pid} = Found ->
-            ok = weir_pool_holder:remember(Claimer, Slot),
-            Found;
+        {ok, Slot, Word, Pid} = Found ->
+            case is_usable(Use, Pool, Slot, Word, Pid) of
+                true ->
+                    ok = weir_pool_holder:remember(Claimer, Slot),
+                    Found;
+                false ->
+                    find(Use, Pool, Claimer)
+            end;
         none ->
             none
     end.
+
+%% Returns whether a worker that was just claimed can be used. If not, its slot is vacant. Only checkout/2 reads whether
+%% the worker is alive: the fun of claim/3 notices a dead worker itself, when its call fails.
+is_usable(checkout, Pool, Slot, Word, Worker) ->
+    case is_process_alive(Worker) of
+        true ->
+            true;
+        false ->
+            _ = release_dead(Pool, Slot, Word),
+            false
+    end;
+is_usable(_Fun, _Pool, _Slot, _Word, _Worker) ->
+    true.
 
 use(checkout, Pool, Slot, Word, Pid) ->
     {ok, Pid, #ticket{pool = Pool, slot = Slot, word = Word, worker = Pid}};
@@ -210,27 +260,29 @@ use(Fun, Pool, Slot, Word, Pid) ->
             erlang:raise(Class, Reason, Stack)
     end.
 
-%% Whether a call of this worker, and not of another process, has timed out: then the worker is likely to be busy still.
+%% Returns whether the exception is the time-out of a call to this worker. Then the worker is likely to be still busy.
 is_timeout_of(Pid, exit, {timeout, {_Module, _Function, [Callee | _]}}) -> whereis_callee(Callee) =:= Pid;
 is_timeout_of(_Pid, _Class, _Reason) -> false.
 
 whereis_callee(Name) when is_atom(Name) -> whereis(Name);
 whereis_callee({Name, Node}) when is_atom(Name), Node =:= node() -> whereis(Name);
-whereis_callee({global, Name}) -> global:whereis_name(Name);
-whereis_callee({via, Module, Name}) ->
-    %% Somebody else's code, which must not keep the claim from its end.
+whereis_callee({global, Name}) -> whereis_via(global, Name);
+whereis_callee({via, Module, Name}) -> whereis_via(Module, Name);
+whereis_callee(Other) -> Other.
+
+%% The registry is foreign code. If it fails, the claim ends all the same.
+whereis_via(Module, Name) ->
     try
         Module:whereis_name(Name)
     catch
         _:_ -> undefined
-    end;
-whereis_callee(Other) -> Other.
+    end.
 
 release(#pool{signals = Signals} = Pool, Slot, Word) ->
     case weir_pool_word:release(Pool, Slot, Word) of
         free ->
             ok = if_for_overflow(Pool, Slot),
-            %% In this order: see weir_pool_queue.
+            %% The read of the mode comes after the release, so that no wake-up is lost (weir_pool_queue).
             case atomics:get(Signals, ?SIGNAL_MODE) of
                 Mode when Mode =< ?NOBODY_WAITS -> free;
                 _ -> woken(Pool, Slot)
@@ -249,18 +301,20 @@ if_for_overflow(#pool{size = Size} = Pool, Slot) when Slot > Size ->
 if_for_overflow(_Pool, _Slot) ->
     ok.
 
-%% In the claimer: a worker that is just dying is waited for by who had it.
+%% Ends a claim of a worker that may be dead. Waits for a worker that is dying.
 release_if_alive(Pool, Slot, Word, Worker) ->
     case is_process_alive(Worker) of
-        true ->
-            release(Pool, Slot, Word);
-        false ->
-            Dropped = weir_pool_word:release_dead(Pool, Slot, Word),
-            _ = Dropped =:= marked andalso weir_pool_signals:notify(Pool, {released, Slot}),
-            Dropped
+        true -> release(Pool, Slot, Word);
+        false -> release_dead(Pool, Slot, Word)
     end.
 
-%% The worker is likely to be busy still, or is broken.
+%% Ends a claim of a dead worker, and makes its slot vacant.
+release_dead(Pool, Slot, Word) ->
+    Was = weir_pool_word:release_dead(Pool, Slot, Word),
+    _ = Was =:= marked andalso weir_pool_signals:notify(Pool, {released, Slot}),
+    Was.
+
+%% Ends a claim of a worker that is likely to be busy or broken, and leaves the worker to the manager.
 disown(Pool, Slot, Word, Why, Claimer) ->
     case weir_pool_word:disown(Pool, Slot, Word) of
         {ok, Claim} ->
@@ -291,7 +345,7 @@ try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
     Claimer = weir_pool_holder:claimer(),
     case weir_pool_terms:pool(Name) of
         #pool{signals = Signals} = Pool ->
-            case atomics:get(Signals, ?SIGNAL_MODE) =/= ?STARVING andalso find(Pool, Claimer) of
+            case atomics:get(Signals, ?SIGNAL_MODE) =/= ?STARVING andalso find(Use, Pool, Claimer) of
                 {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
                 none when Yields > 1 -> try_again(Yields - 1, Wait);
                 _NoneOrStarving -> ask(Pool, Claimer, Wait)
@@ -300,21 +354,21 @@ try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
             {error, no_pool}
     end.
 
-ask(#pool{max_queue = MaxQueue} = Pool, Claimer, #wait{asked = Asked} = Wait) ->
+ask(#pool{max_queue = MaxQueue} = Pool, Claimer, #wait{asked = Asked, was_granted = WasGranted} = Wait) ->
     ok = weir_pool_signals:want_more(Pool),
     case weir_pool_signals:waiting(Pool) of
-        Waiting when Waiting >= MaxQueue ->
+        Waiting when Waiting >= MaxQueue, not WasGranted ->
             ok = weir_pool_terms:count(Pool, ?OVERLOADS),
             {error, {overload, weir_pool_queue:overload(Pool, queue_full, Waiting, erlang:monotonic_time() - Asked)}};
         _ ->
             answered(await(Pool, Wait), Claimer, Pool, Wait)
     end.
 
-await(#pool{base = Base, queue = Queue}, #wait{asked = Asked, deadline = Deadline}) ->
+await(#pool{base = Base, queue = Queue}, #wait{asked = Asked, deadline = Deadline, was_granted = WasGranted}) ->
     Left = left(Deadline),
-    %% The first answer that comes through the alias ends both the alias and the monitor.
+    %% The first answer that arrives through the alias ends both the alias and the monitor.
     Ref = monitor(process, Queue, [{alias, reply_demonitor}]),
-    ok = weir_pool_queue:ask(Queue, {Asked, Ref}, Base, Deadline),
+    ok = weir_pool_queue:ask(Queue, {Asked, Ref}, Base, Deadline, WasGranted),
     receive
         {Ref, Answer} -> Answer;
         {'DOWN', Ref, process, _Queue, _Reason} -> gone
@@ -326,30 +380,34 @@ await(#pool{base = Base, queue = Queue}, #wait{asked = Asked, deadline = Deadlin
         end
     end.
 
+%% A grant holds the newest term of the pool, which may have slots that the claimer's term does not have.
 answered({granted, Pool, Slot, QueueWord, Pid}, {_, Holder, _}, _Pool, #wait{use = Use} = Wait) ->
     case weir_pool_word:take_over(Pool, Slot, QueueWord, Holder) of
         {ok, Word} ->
-            ok = weir_pool_terms:count(Pool, ?WAITS),
-            use(Use, Pool, Slot, Word, Pid);
+            case is_usable(Use, Pool, Slot, Word, Pid) of
+                true ->
+                    ok = weir_pool_terms:count(Pool, ?WAITS),
+                    use(Use, Pool, Slot, Word, Pid);
+                false ->
+                    ask_again(Pool, Wait#wait{was_granted = true})
+            end;
         not_held ->
-            %% The worker has died, and the manager has seen it already; or this process has not run for long.
-            ask_later(Pool, Wait)
+            %% The manager has seen the worker's death, or the queue has taken the grant back (weir_pool_queue).
+            ask_again(Pool, Wait#wait{was_granted = true})
     end;
-answered(gone, _Claimer, Pool, Wait) ->
-    ask_later(Pool, Wait);
+answered(gone, _Claimer, Pool, #wait{deadline = Deadline} = Wait) ->
+    receive
+    after min(?PAUSE_MS, left(Deadline)) -> ask_again(Pool, Wait)
+    end;
 answered({error, timeout}, _Claimer, Pool, _Wait) ->
     timed_out(Pool);
 answered({error, Reason}, _Claimer, _Pool, _Wait) ->
     {error, Reason}.
 
-ask_later(Pool, #wait{deadline = Deadline} = Wait) ->
+ask_again(Pool, #wait{deadline = Deadline} = Wait) ->
     case left(Deadline) of
-        0 ->
-            timed_out(Pool);
-        _ ->
-            receive
-            after ?PAUSE_MS -> try_again(0, Wait)
-            end
+        0 -> timed_out(Pool);
+        _ -> try_again(0, Wait)
     end.
 
 deadline(_Now, infinity) -> infinity;
@@ -359,7 +417,7 @@ left(infinity) ->
     infinity;
 left(Deadline) ->
     case Deadline - erlang:monotonic_time() of
-        %% Rounded up: never early.
+        %% Rounded up, so that no wait ends before the deadline.
         Left when Left > 0 -> min(erlang:convert_time_unit(Left, native, millisecond) + 1, ?MAX_MS);
         _ -> 0
     end.
@@ -370,16 +428,24 @@ timed_out(Pool) ->
 
 %% ---------------------------------------------------------------- the time-out covers the work
 
+%% A time-out of 0 leaves no time for the work, so the claim fails at once.
 no_work(undefined) -> {error, no_pool};
-%% Nothing can be done in no time.
 no_work(Pool) -> timed_out(Pool).
 
 work(Fun, Left, Pool, Slot, Word, Worker) ->
-    {Child, Ref} = spawn_monitor(?MODULE, child, [self(), Fun, {Pool, Slot, Word}, Worker]),
+    try spawn_monitor(?MODULE, child, [self(), Fun, {Pool, Slot, Word}, Worker]) of
+        {Child, Ref} -> await_work(Child, Ref, Left, Pool, Slot, Word, Worker)
+    catch
+        error:system_limit:Stack ->
+            _ = release(Pool, Slot, Word),
+            erlang:raise(error, system_limit, Stack)
+    end.
+
+await_work(Child, Ref, Left, Pool, Slot, Word, Worker) ->
     receive
         {'DOWN', Ref, process, Child, {?MODULE, Outcome}} ->
             use(fun(_Worker) -> outcome(Outcome) end, Pool, Slot, Word, Worker);
-        %% The fun was killed by somebody else, or by a link that it has made.
+        %% Another process or a link has killed the child, and the worker may be busy with its call.
         {'DOWN', Ref, process, Child, Reason} ->
             _ = disown(Pool, Slot, Word, killed, self()),
             exit(Reason)
@@ -389,7 +455,8 @@ work(Fun, Left, Pool, Slot, Word, Worker) ->
             true ->
                 ok;
             false ->
-                %% It has just ended. By its reference the message is found; a flush would search the mailbox.
+                %% The child has just ended. This receive finds the message by its reference; the option flush would
+                %% search the mailbox.
                 receive
                     {'DOWN', Ref, process, Child, _Reason} -> ok
                 end
@@ -405,9 +472,10 @@ outcome({raised, Class, Reason, Stack}) -> erlang:raise(Class, Reason, Stack).
 -spec child(Caller :: pid(), fun((pid()) -> term()), Claim, Worker :: pid()) -> no_return() when
     Claim :: {#pool{}, weir_pool:slot(), weir_pool_word:word()}.
 child(Caller, Fun, Claim, Worker) ->
-    _ = spawn_link(?MODULE, guard, [Caller, self(), Claim]),
     Outcome =
         try
+            %% If the guard cannot be started, the caller releases the worker and raises `system_limit'.
+            _ = spawn_link(?MODULE, guard, [Caller, self(), Claim]),
             {returned, Fun(Worker)}
         catch
             Class:Reason:Stack -> {raised, Class, Reason, Stack}

@@ -1,84 +1,110 @@
-%% @doc Queue of one pool: those who wait for a worker, and who gets the next.
+%% @doc Queue of one pool: the claims that wait for a worker, and their order.
 %%
-%% Most claims never come here (weir_pool_claim). Those that found nothing free ask, and are answered once: with a
-%% worker, or with an error. Whoever frees a slot while somebody waits wakes this process, which claims slots for those
-%% who wait, in their order.
+%% Most claims never reach the queue (weir_pool_claim). A claimer that finds no free slot sends the queue a request, and
+%% gets exactly one answer: a grant of a worker, or an error. A process that frees a slot while a request waits wakes the
+%% queue, which claims the slot and grants it to the next waiter.
 %%
-%% Modes, after Go's sync.Mutex. Normally (`SOMEBODY_WAITS') newcomers may take a slot that was just freed: they are
-%% running, so the worker is used again at once, where the one who waits would first have to get its turn. But when the
-%% one who is next has waited for long (?PATIENCE_MS), the mode is `STARVING': newcomers queue up, and only this process
-%% takes slots, until the next one has waited for less.
+%% The modes are those of Go's sync.Mutex. In the mode `SOMEBODY_WAITS', newcomers may take a slot that was just freed:
+%% a newcomer is running and uses the worker at once, while a waiter first has to be scheduled. If the next waiter has
+%% waited for longer than the patience (?PATIENCE_MS), the mode becomes `STARVING': newcomers go to the queue, and only
+%% the queue takes slots, until the next waiter has waited for less than the patience.
 %%
-%% This process waits for nobody: of those who wait it learns by monitors that they are dead.
+%% The queue never makes a call and never waits for another process. It monitors all waiters.
 %%
 %% == No wake-up is lost ==
 %%
-%% A releaser first frees the slot and then reads the mode; for the first who waits, this process first sets the mode
-%% and then looks for a free slot. Words are read and written in one order that all processes agree upon. So either the
-%% releaser reads the mode that was set, and wakes; or it has read before that, and freed still earlier, and the slot is
-%% found free. Later requests need no such look: the mode is set already. The same holds for WAKE: a releaser that finds
-%% it set frees its slot before it is set to 0, and that is before the look. What a releaser does that is killed between
-%% two of its steps, the tick makes up for: while anybody waits, a free slot is looked for every ?TICK_MS, WAKE or not.
+%% A releaser first frees its slot and then reads the mode. For the first waiter, the queue first sets the mode and then
+%% searches for a free slot. All processes see reads and writes of words in one order. So either the releaser reads the
+%% new mode and wakes the queue, or it has read the old mode, and has freed the slot even earlier, and the queue finds
+%% the slot. Requests that find waiters in the queue need no such search, because the mode is already set.
+%%
+%% The same holds for WAKE: if a releaser finds WAKE raised, its slot is free before the queue sets WAKE to 0, and the
+%% queue searches after that. If a releaser is killed between two of these steps, the tick replaces the wake-up: while a
+%% request waits, the queue searches for free slots every ?TICK_MS, whatever WAKE is.
 %%
 %% == Handing over ==
 %%
-%% A slot is claimed in the name of this process; the message says so, and whoever receives it puts its own name into
-%% the word. So there is at any time one process that a claimed word belongs to and that knows of it:
+%% The queue claims a slot in its own name and sends the grant. The waiter takes the grant over: it puts its own number
+%% into the word by a compare-and-exchange. So at any time exactly one process is responsible for a claimed word:
 %%
 %% <ul>
-%% <li>This process dies: so does the pool. Whoever gets the monitor's message instead of an answer finds that there is
-%%   none, or asks its successor, as of when it asked first.</li>
-%% <li>The one who waits dies: its monitor tells, and it is not served, or its slot, if not taken over, is made free
-%%   again. The worker never saw a claim, so it need not be replaced.</li>
-%% <li>The one who waits takes long to die, or gets no turn to run: after ?TICKS_TO_TAKE_OVER ticks the slot is made
-%%   free again. A tick is a turn of this process, so where turns are long in coming, everybody is given longer.</li>
-%% <li>The worker dies: its slot is vacant, and nothing can be taken over. Whoever tries that, or comes too late for
-%%   what it was granted, asks again, and keeps its place.</li>
+%% <li>If the queue dies, the pool ends too. The waiter gets the message of its monitor in place of an answer. It then
+%%   finds no pool, or asks the next pool of that name with the time of its first request.</li>
+%% <li>If a waiter dies, the queue gets the message of its monitor and removes the request. If the waiter has had a grant
+%%   and has not taken it over, the queue frees the slot. The worker has not seen this claim, so it stays.</li>
+%% <li>If a waiter does not take a grant over within ?TICKS_TO_TAKE_OVER ticks, the queue takes the grant back: it frees
+%%   the slot, and claims it again for other waiters. Such a waiter is suspended, needs long to die, or is not scheduled.
+%%   On a busy machine the ticks are late too, so all waiters get more time.</li>
+%% <li>If the worker dies, its slot is vacant, and no waiter can take the grant over.</li>
 %% </ul>
 %%
-%% Requests carry the pool's Base, for they may come from those who knew a namesake of the pool; the answers carry the
-%% pool, because its slots may be more than the claimer knows of.
+%% A waiter whose take-over fails asks again with the time of its first request. So it keeps its place, and `max_queue'
+%% does not count against it.
 %%
-%% Suspended (sys:suspend/1), this process keeps those who wait, also beyond their time.
+%% == Waiters that are not scheduled ==
+%%
+%% If each suspended waiter held a slot for ?TICKS_TO_TAKE_OVER ticks, then 20 of them would delay the next waiter by
+%% more than a second. So the queue sends a grant that was taken back to several waiters at once: to ?WIDENING times as
+%% many as before. The first of them that takes the grant over gets the worker, since the exchange succeeds once. The
+%% others ask again and keep their places. 20 suspended waiters need two such rounds, 340 need four.
+%%
+%% Every other grant still goes to one waiter, which has the full time. So on a machine where all waiters are scheduled
+%% late, a waiter never has less time than on an idle machine, and a slot that was taken back goes to the first waiter
+%% that is scheduled.
+%%
+%% == Names and shapes ==
+%%
+%% A request carries the pool's Base, because the claimer may know an older pool of the same name. A grant carries the
+%% pool's term, because the pool may have more slots than the claimer knows.
+%%
+%% While the queue is suspended (sys:suspend/1), requests wait, even beyond their deadlines.
 %% @private
 -module(weir_pool_queue).
 -behaviour(gen_server).
 
 -export([start_link/3]).
--export([ask/4, cancel/2, closed/1, overload/4]).
+-export([ask/5, cancel/2, closed/1, overload/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, code_change/3, format_status/1]).
 
 -export_type([answer/0, key/0]).
 
 -include("weir_pool.hrl").
 
-%% How long one waits without being let down: so much, milliseconds, and so much more, microseconds, for each who waits.
-%% Many short claims are served a hundred times as fast to those who are running as by this process, which needs some
-%% microseconds for each; were the patience less than that takes for all who wait, there would be no way back.
+%% Patience: how long the next waiter may wait before the mode becomes `STARVING'. Milliseconds, and microseconds more
+%% for each waiter. A running claimer uses a worker for a short claim in a hundredth of the few microseconds that the
+%% queue needs for one waiter. If the patience were shorter than the queue needs for all waiters, the mode would stay
+%% `STARVING'.
 -define(PATIENCE_MS, 5).
 -define(PATIENCE_EACH_US, 10).
 
-%% While anybody waits, or has not taken over what it was granted. Not below the patience, which the tick is to notice.
+%% Milliseconds between two ticks, while a request waits or a grant is open. Not less than the patience, because the tick
+%% notices that the patience is over.
 -define(TICK_MS, 10).
 
-%% How many ticks whoever is granted a slot has to take it over.
+%% Ticks after which an open grant is taken back.
 -define(TICKS_TO_TAKE_OVER, 5).
 
-%% CoDel, while it is dropping, drops whoever has waited for this many times the target.
+%% How many times as many waiters get a grant that was taken back. With 2, 20 suspended waiters need four rounds of
+%% ?TICKS_TO_TAKE_OVER ticks.
+-define(WIDENING, 4).
+
+%% While CoDel is dropping, it drops each request that has waited for this many times the target.
 -define(CODEL_LIMIT, 2).
 
-%% The moment is the claimer's: a request that is made again keeps its place. The reference is an alias, and tells
-%% requests of the same moment apart.
 -type key() :: {AskedAt :: integer(), reference()}.
+%% Key of a request, and its place. The time is that of the claimer's first request. The reference is an alias of the
+%% claimer for the answer.
 
 -record(waiter, {
     pid :: pid(),
     %% Native monotonic time.
     deadline :: integer() | infinity,
+    %% Whether an earlier grant of this claim failed. Such a request does not count against max_queue.
+    was_granted :: boolean(),
     monitor :: reference() | undefined
 }).
 
-%% A slot that was claimed for somebody who is to take it over.
+%% A grant that a waiter may not have taken over yet. If several waiters got it, each has a record with the same word.
 -record(grant, {
     slot :: weir_pool:slot(),
     word :: weir_pool_word:word(),
@@ -89,20 +115,20 @@
 -record(state, {
     name :: weir_pool:name(),
     base :: non_neg_integer(),
-    %% Who is next: the first who asked, or the last.
+    %% Whether the oldest or the newest request is served next.
     order :: fifo | lifo,
     holder :: weir_pool_holder:id(),
-    %% As it was when it was last read; undefined until the pool is opened.
+    %% The pool's term, which each message reads again; `undefined' until the pool is opened.
     pool :: #pool{} | undefined,
     waiters = gb_trees:empty() :: gb_trees:tree(key(), #waiter{}),
     codel = off :: weir_pool_codel:codel() | off,
     grants = #{} :: #{key() => #grant{}},
-    %% What the words of the signals say.
+    %% The values last written to the signals (weir_pool_signals).
     mode = ?NOBODY_WAITS :: ?NOBODY_WAITS | ?SOMEBODY_WAITS | ?STARVING,
     waiting = 0 :: non_neg_integer(),
     oldest = 0 :: integer(),
     longest = 0 :: non_neg_integer(),
-    %% Where the next search for a free slot begins, so that all workers get their share.
+    %% First slot of the next search. It advances with each grant, so that all workers are used equally.
     next = 1 :: pos_integer(),
     is_ticking = false :: boolean()
 }).
@@ -111,27 +137,28 @@
     {granted, #pool{}, weir_pool:slot(), weir_pool_word:word(), Worker :: pid()}
     | {error, weir_pool:claim_error()}
     | gone.
-%% `gone': the pool that was asked for is another one.
+%% `gone': the queue belongs to a newer pool than the one that the request was for.
 
 %% @doc Starts the queue of a pool, linked to its manager.
 -spec start_link(weir_pool:name(), Base :: non_neg_integer(), #conf{}) -> {ok, pid()} | ignore | {error, term()}.
 start_link(Name, Base, Conf) -> gen_server:start_link(?MODULE, {Name, Base, Conf}, []).
 
-%% @doc Asks for a worker, in the name of the calling process. The key's reference is an alias of its, to which exactly
-%% one answer comes: `{Ref, answer()}'.
--spec ask(pid(), key(), Base :: non_neg_integer(), Deadline :: integer() | infinity) -> ok.
-ask(Queue, Key, Base, Deadline) ->
-    gen_server:cast(Queue, {ask, Key, Base, #waiter{pid = self(), deadline = Deadline}}).
+%% @doc Sends a request of the calling process. The reference in the key is an alias of the caller, which gets exactly
+%% one answer: `{Ref, answer()}'. `WasGranted' says that an earlier grant of this claim failed.
+-spec ask(pid(), key(), Base :: non_neg_integer(), Deadline :: integer() | infinity, WasGranted :: boolean()) -> ok.
+ask(Queue, Key, Base, Deadline, WasGranted) ->
+    gen_server:cast(Queue, {ask, Key, Base, #waiter{pid = self(), deadline = Deadline, was_granted = WasGranted}}).
 
-%% @doc Takes a request back. It is answered all the same, if it was not already.
+%% @doc Cancels a request. The request gets its answer all the same: `{error, timeout}', unless the queue has answered
+%% already.
 -spec cancel(pid(), key()) -> ok.
 cancel(Queue, Key) -> gen_server:cast(Queue, {cancel, Key}).
 
-%% @doc The manager has closed the pool.
+%% @doc Notifies the queue that the manager has closed the pool.
 -spec closed(pid()) -> ok.
 closed(Queue) -> gen_server:cast(Queue, closed).
 
-%% @doc What those are told who are turned away.
+%% @doc Returns the details of an overload. `Waited' is native time.
 -spec overload(#pool{}, queue_full | codel, Waiting :: non_neg_integer(), Waited :: integer()) -> weir_pool:overload().
 overload(#pool{name = Name}, Reason, Waiting, Waited) ->
     #{pool => Name, reason => Reason, waiting => Waiting, waited_ms => ms(Waited)}.
@@ -196,11 +223,13 @@ handle_info(tick, State) ->
     case refresh(State#state{is_ticking = false}) of
         {open, #state{pool = Pool} = Open} ->
             _ = weir_pool_signals:take_wake(Pool),
-            Served = settle(serve(taken_over(Open))),
+            {TakenBack, Fewer} = take_back(Open),
+            Served = settle(serve(maps:fold(fun serve_several/3, Fewer, TakenBack))),
             ok = press(Served),
             {noreply, Served};
         {closed, Closed} ->
-            {noreply, settle(taken_over(Closed))}
+            {_, Fewer} = take_back(Closed),
+            {noreply, settle(Fewer)}
     end;
 handle_info({{down, Key}, _Monitor, process, _Pid, _Reason}, #state{grants = Grants} = State) ->
     case without(Key, State) of
@@ -209,7 +238,8 @@ handle_info({{down, Key}, _Monitor, process, _Pid, _Reason}, #state{grants = Gra
         error ->
             case maps:take(Key, Grants) of
                 {#grant{slot = Slot, word = Word}, Others} ->
-                    %% Does nothing if it was taken over, or is over.
+                    %% Does nothing if a waiter has taken the grant over. If other waiters have the same grant, their
+                    %% take-over fails, and they ask again.
                     ok = free(Slot, Word, State),
                     {noreply, settle(serve(State#state{grants = Others}))};
                 error ->
@@ -236,9 +266,9 @@ format_status(Status) ->
         Status
     ).
 
-%% ---------------------------------------------------------------- those who wait
+%% ---------------------------------------------------------------- waiters
 
-%% The pool may have another shape, or be closed.
+%% Reads the pool's term, which changes when the pool is resized or closed. If the pool is closed, refuses all requests.
 refresh(#state{name = Name, base = Base} = State) ->
     case weir_pool_terms:pool(Name) of
         #pool{base = Base} = Pool -> {open, State#state{pool = Pool}};
@@ -254,7 +284,9 @@ turn_away(#state{waiters = Waiters} = State) ->
     ],
     settle(State#state{waiters = gb_trees:empty()}).
 
-enter(Key, _Waiter, #state{waiting = Waiting, pool = #pool{max_queue = Max}} = State) when Waiting >= Max ->
+enter(Key, #waiter{was_granted = false}, #state{waiting = Waiting, pool = #pool{max_queue = Max}} = State) when
+    Waiting >= Max
+->
     ok = refuse(Key, queue_full, erlang:monotonic_time(), State),
     State;
 enter(Key, #waiter{pid = Pid} = Waiter, #state{waiters = Waiters, mode = Mode} = State) ->
@@ -265,7 +297,8 @@ enter(Key, #waiter{pid = Pid} = Waiter, #state{waiters = Waiters, mode = Mode} =
         _ -> Entered
     end.
 
-%% Every request is answered where it is taken out of the waiters, and nowhere else; but for those of the dead.
+%% Answers a request. Called once for each request, when the request leaves the waiters or is refused at its entry. A
+%% waiter that died gets no answer.
 -spec answer(key(), answer()) -> ok.
 answer({_AskedAt, Ref}, Answer) ->
     Ref ! {Ref, Answer},
@@ -275,7 +308,7 @@ refuse({AskedAt, _} = Key, Reason, Now, #state{pool = Pool, waiters = Waiters}) 
     ok = weir_pool_terms:count(Pool, ?OVERLOADS),
     answer(Key, {error, {overload, overload(Pool, Reason, gb_trees:size(Waiters), Now - AskedAt)}}).
 
-%% Takes one out of those who wait.
+%% Removes a waiter and its monitor.
 without(Key, #state{waiters = Waiters} = State) ->
     case gb_trees:take_any(Key, Waiters) of
         {#waiter{monitor = Monitor}, Fewer} ->
@@ -285,7 +318,7 @@ without(Key, #state{waiters = Waiters} = State) ->
             error
     end.
 
-%% Who is to be served next.
+%% Returns the waiter that is served next.
 next(#state{order = lifo, waiters = Waiters}) ->
     case gb_trees:is_empty(Waiters) of
         true -> none;
@@ -300,7 +333,7 @@ oldest(Waiters) ->
         false -> gb_trees:smallest(Waiters)
     end.
 
-%% CoDel is to know when nobody waits any more, though nobody was served.
+%% Tells CoDel if the last waiter has left without being served.
 if_empty(#state{codel = off} = State) ->
     State;
 if_empty(#state{waiters = Waiters, codel = Codel} = State) ->
@@ -309,7 +342,7 @@ if_empty(#state{waiters = Waiters, codel = Codel} = State) ->
         _ -> State
     end.
 
-%% Tells the signals, and whoever reads it, how things are, and goes on ticking if needed.
+%% Writes the number of waiters, the oldest wait and the mode to the signals, and starts the next tick if one is needed.
 settle(#state{pool = undefined} = State) ->
     State;
 settle(#state{waiters = Waiters, pool = Pool, mode = Before} = State) ->
@@ -320,7 +353,7 @@ settle(#state{waiters = Waiters, pool = Pool, mode = Before} = State) ->
             {{AskedAt, _}, _} -> ms(AskedAt)
         end,
     Mode = mode(next(State), Waiting),
-    %% Each write takes the word's line from the processors of all claimers, so equal values are not written.
+    %% A write invalidates the word's cache line on the processors of all claimers, so equal values are not written.
     _ = Waiting =/= State#state.waiting andalso weir_pool_signals:set_waiting(Pool, Waiting),
     _ = Oldest =/= State#state.oldest andalso weir_pool_signals:set_oldest(Pool, Oldest),
     _ = Mode =/= Before andalso weir_pool_signals:set_mode(Pool, Mode),
@@ -345,8 +378,9 @@ tick(State) ->
     _ = erlang:send_after(?TICK_MS, self(), tick),
     State#state{is_ticking = true}.
 
-%% By now it may be dead claimers that the others wait for, or more workers could be started. Going by the oldest,
-%% because last in, first out, the next may be a new one for ever.
+%% Notifies the manager if the oldest request has waited for longer than the patience. The manager then looks for claims
+%% of dead holders, and starts overflow workers. With `lifo', the next waiter may always be a new one, so the oldest
+%% decides.
 press(#state{waiting = 0}) ->
     ok;
 press(#state{pool = Pool, waiters = Waiters}) ->
@@ -355,41 +389,56 @@ press(#state{pool = Pool, waiters = Waiters}) ->
         false -> ok
     end.
 
-%% ---------------------------------------------------------------- who gets the next worker
+%% ---------------------------------------------------------------- grants
 
-%% As many as there are free slots for.
+%% Grants free slots, until no slot is free or no request waits.
 serve(State) ->
     Now = erlang:monotonic_time(),
     serve(Now, skip_late(Now, State)).
 
 serve(Now, #state{waiters = Waiters, pool = Pool, next = Next, holder = Holder} = State) ->
     case gb_trees:size(Waiters) > 0 andalso weir_pool_word:find(Pool, Next, Holder) of
-        {ok, Slot, Word, Pid} -> serve(Now, hand_over(Slot, Word, Pid, Now, State#state{next = Slot + 1}));
+        {ok, Slot, Word, Pid} -> serve(Now, hand_over(1, Slot, Word, Pid, Now, State#state{next = Slot + 1}));
         _NobodyOrNone -> State
     end.
 
-serve_slot(Slot, #state{pool = #pool{limit = Limit} = Pool, holder = Holder} = State) when Slot =< Limit ->
+serve_slot(Slot, State) -> serve_several(Slot, 1, State).
+
+%% Grants a slot, if it is free, to the next waiters, at most this many. The first that takes it over gets the worker.
+serve_several(Slot, Most, #state{pool = #pool{limit = Limit} = Pool, holder = Holder} = State) when Slot =< Limit ->
     Now = erlang:monotonic_time(),
     #state{waiters = Waiters} = Skipped = skip_late(Now, State),
     case gb_trees:size(Waiters) > 0 andalso weir_pool_word:claim(Pool, Slot, Holder) of
-        {ok, Word, Pid} -> hand_over(Slot, Word, Pid, Now, Skipped);
+        {ok, Word, Pid} -> hand_over(Most, Slot, Word, Pid, Now, Skipped);
         _NobodyOrLost -> Skipped
     end;
-serve_slot(_Retired, State) ->
+serve_several(_Retired, _Most, State) ->
     State.
 
-%% The slot is claimed before CoDel is asked, which is to be for slots that are really served. And it is not claimed
-%% when nobody is there, or a newcomer would find it taken.
-hand_over(Slot, Word, Pid, Now, State) ->
+%% Grants a claimed slot to the next waiters, at most this many. CoDel decides about the first of them, after the claim,
+%% so that CoDel counts only slots that are served. If no waiter is left after CoDel's refusals, frees the slot.
+hand_over(Most, Slot, Word, Pid, Now, State) ->
     case choose(Now, State) of
         {{Key, Waiter}, Chosen} ->
-            grant(Key, Waiter, Slot, Word, Pid, Now, Chosen);
+            grant_more(Most - 1, Slot, Word, Pid, Now, grant(Key, Waiter, Slot, Word, Pid, Now, Chosen));
         {none, Empty} ->
             ok = free(Slot, Word, Empty),
             Empty
     end.
 
-%% Takes those out who are late, up to the next one who is not.
+grant_more(0, _Slot, _Word, _Pid, _Now, State) ->
+    State;
+grant_more(Most, Slot, Word, Pid, Now, State) ->
+    #state{waiters = Waiters} = Skipped = skip_late(Now, State),
+    case next(Skipped) of
+        {Key, Waiter} ->
+            Fewer = Skipped#state{waiters = gb_trees:delete(Key, Waiters)},
+            grant_more(Most - 1, Slot, Word, Pid, Now, grant(Key, Waiter, Slot, Word, Pid, Now, Fewer));
+        none ->
+            Skipped
+    end.
+
+%% Removes the next waiters as long as their deadlines have passed, and answers them.
 skip_late(Now, State) ->
     case next(State) of
         {Key, #waiter{deadline = Deadline}} when is_integer(Deadline), Deadline =< Now ->
@@ -400,13 +449,13 @@ skip_late(Now, State) ->
             State
     end.
 
-%% Takes the next one out who is to be served.
+%% Removes the next waiter that CoDel does not refuse. Returns this waiter with its monitor, which lasts until the grant
+%% is taken over.
 choose(Now, #state{waiters = Waiters} = State) ->
     case next(State) of
         none ->
             {none, if_empty(State)};
         {Key, _} ->
-            %% Its monitor stays: whoever is served is watched until it has taken over.
             {Waiter, Fewer} = gb_trees:take(Key, Waiters),
             offer(Key, Waiter, gb_trees:size(Fewer), Now, State#state{waiters = Fewer})
     end.
@@ -435,23 +484,27 @@ longest(Ms, #state{longest = Longest, pool = Pool} = State) when Ms > Longest ->
 longest(_Ms, State) ->
     State.
 
-%% Forgets the grants that were taken over, or are over, and takes those back that have not been for long.
-taken_over(#state{pool = undefined} = State) ->
-    State;
-taken_over(#state{grants = Grants, pool = Pool} = State) ->
-    IsOpen = fun(_Key, #grant{slot = Slot, word = Word, monitor = Monitor, ticks = Ticks} = Grant) ->
-        case weir_pool_word:is_claimed_by(Pool, Slot, Word) of
-            true when Ticks < ?TICKS_TO_TAKE_OVER ->
-                {true, Grant#grant{ticks = Ticks + 1}};
-            IsLate ->
-                true = demonitor(Monitor, [flush]),
-                _ = IsLate andalso free(Slot, Word, State),
-                false
-        end
-    end,
-    State#state{grants = maps:filtermap(IsOpen, Grants)}.
+%% Removes the grants that were taken over, and takes back those that have been open for too many ticks. Returns the
+%% slots that were taken back, each with the number of waiters that had its grant, times ?WIDENING.
+take_back(#state{pool = undefined} = State) ->
+    {#{}, State};
+take_back(#state{grants = Grants, pool = Pool} = State) ->
+    {Late, Open} = maps:fold(fun(Key, Grant, Acc) -> poll_grant(Key, Grant, Pool, Acc) end, {[], #{}}, Grants),
+    %% Waiters may share a grant. After the first release, the others do nothing.
+    ok = lists:foreach(fun(#grant{slot = Slot, word = Word}) -> ok = free(Slot, Word, State) end, Late),
+    Widen = fun(#grant{slot = Slot}, Most) -> Most#{Slot => maps:get(Slot, Most, 0) + ?WIDENING} end,
+    {lists:foldl(Widen, #{}, Late), State#state{grants = Open}}.
 
-%% Wakes nobody: whoever calls this goes on to serve, or has nobody to serve.
+poll_grant(Key, #grant{slot = Slot, word = Word, monitor = Monitor, ticks = Ticks} = Grant, Pool, {Late, Open}) ->
+    case weir_pool_word:is_claimed_by(Pool, Slot, Word) of
+        true when Ticks < ?TICKS_TO_TAKE_OVER ->
+            {Late, Open#{Key => Grant#grant{ticks = Ticks + 1}}};
+        IsLate ->
+            true = demonitor(Monitor, [flush]),
+            {[Grant || IsLate] ++ Late, Open}
+    end.
+
+%% Frees a slot and wakes no process: the caller grants free slots afterwards, or no request waits.
 free(Slot, Word, #state{pool = Pool}) ->
     case weir_pool_word:release(Pool, Slot, Word) of
         reserved -> weir_pool_signals:notify(Pool, {released, Slot});

@@ -747,7 +747,7 @@ a_pool_of_size_0_starts_workers_on_demand(_Config) ->
             kill(worker_of(First)),
             Third = claimer(p),
             ?assertNotEqual(worker_of(First), worker_of(Third)),
-            ?assertEqual([{error, not_held}, ok, ok], [release(Claimer) || Claimer <- Claimers ++ [Third]]),
+            ?assertEqual([{error, worker_down}, ok, ok], [release(Claimer) || Claimer <- Claimers ++ [Third]]),
             settle(p, 0),
             ?assertEqual([], slots(p)),
             ok = weir_pool:stop(p)

@@ -406,7 +406,7 @@ a_killed_manager_ends_every_change(_Config) ->
     %% that, though not without a limit.
     go(Blocked, start),
     [?assertEqual({error, {pool_down, killed}}, result(Caller)) || Caller <- [Waiting, Starting, Resizer]],
-    ?assertEqual({error, not_held}, release(Claimer)),
+    ?assertEqual({error, worker_down}, release(Claimer)),
     settle(p, 2),
     ?assertEqual(Before, Before -- slots(p)),
     ?assertEqual(ok, weir_pool:resize(p, 5)),
@@ -422,7 +422,7 @@ the_size_after_a_killed_manager_is_the_configured_one(_Config) ->
     ok = weir_pool:resize(p, 2),
     kill_manager(p),
     {Released, Killed} = lists:split(10, Claimers),
-    [?assertEqual({error, not_held}, release(Claimer)) || Claimer <- Released],
+    [?assertEqual({error, worker_down}, release(Claimer)) || Claimer <- Released],
     [kill_claimer(Claimer) || Claimer <- Killed],
     settle(p, 20),
     ?assertEqual([], [worker_of(Claimer) || Claimer <- Claimers, is_process_alive(worker_of(Claimer))]),
@@ -650,7 +650,7 @@ a_replacement_ends_when_the_worker_dies(_Config) ->
             until(fun() -> word(p, Slot) =:= marked end),
             kill(worker_of(Claimer)),
             ?assertEqual(ok, result(Replacer)),
-            ?assertEqual({error, not_held}, release(Claimer)),
+            ?assertEqual({error, worker_down}, release(Claimer)),
             settle(p, 2),
             ok = weir_pool:stop(p)
         end
@@ -831,7 +831,7 @@ a_drain_that_times_out_reports_how_many_workers_were_left(_Config) ->
     ok = weir_pool:start(q, pool(3)),
     Claimer = claimer(q),
     ?assertEqual({error, {timeout, 1}}, weir_pool:drain(q, 1000)),
-    ?assertEqual({error, not_held}, release(Claimer)),
+    ?assertEqual({error, worker_down}, release(Claimer)),
     ?assertEqual({error, {timeout, 2}}, result(Drainer)),
     all_gone(),
     %% No OTP behaviour, so who knows.

@@ -278,21 +278,21 @@ a_checkin_that_is_too_late_is_refused(_Config) ->
     {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
     weir_kit:kill(Worker),
     until(fun() -> weir_pool_test_lib:settled(?POOL, 1) andalso states() =:= [free] end),
-    {error, not_held} = weir_pool:checkin(?POOL, Ticket),
+    {error, worker_down} = weir_pool:checkin(?POOL, Ticket),
     {ok, _, Ticket2} = weir_pool:checkout(?POOL, #{}),
-    {error, not_held} = weir_pool:checkin(?POOL, Ticket),
+    {error, worker_down} = weir_pool:checkin(?POOL, Ticket),
     ?assertEqual([taken], states()),
     ok = weir_pool:stop(?POOL),
-    {error, not_held} = weir_pool:checkin(?POOL, Ticket2),
+    {error, worker_down} = weir_pool:checkin(?POOL, Ticket2),
     start(1),
     {ok, _, Ticket3} = weir_pool:checkout(?POOL, #{}),
-    {error, not_held} = weir_pool:checkin(?POOL, Ticket2),
+    {error, worker_down} = weir_pool:checkin(?POOL, Ticket2),
     ?assertEqual([taken], states()),
     %% The manager was killed, and could not write into the words of its slots.
     weir_pool_test_lib:kill_manager(?POOL),
     {ok, _, Ticket4} = weir_pool:checkout(?POOL, 0),
-    {error, not_held} = weir_pool:checkin(?POOL, Ticket3),
-    {error, not_held} = weir_pool:checkin(?POOL, Ticket3, fail),
+    {error, worker_down} = weir_pool:checkin(?POOL, Ticket3),
+    {error, worker_down} = weir_pool:checkin(?POOL, Ticket3, fail),
     ?assertEqual([taken], states()),
     ok = weir_pool:checkin(?POOL, Ticket4),
     no_messages().
@@ -351,7 +351,7 @@ a_ticket_is_good_for_one_checkin_from_another_node(_Config) ->
         _ = [garbage_collect(Process) || Process <- processes()],
         [
             ?assertEqual(
-                {error, not_held}, erpc:call(Node, fun() -> weir_pool:checkin(gone, persistent_term:get(gone), How) end)
+                {error, worker_down}, erpc:call(Node, fun() -> weir_pool:checkin(gone, persistent_term:get(gone), How) end)
             )
          || How <- [ok, fail]
         ],
@@ -389,7 +389,7 @@ a_failed_worker_is_replaced(_Config) ->
             weir_kit:await_down(Worker),
             ?assertNot(lists:member(Next, [Worker, Other])),
             [
-                ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket, How))
+                ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket, How))
              || How <- [ok, fail]
             ],
             let_go(Waiter),

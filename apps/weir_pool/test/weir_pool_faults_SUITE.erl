@@ -340,6 +340,33 @@ is_given_out_dead() ->
             false
     end.
 
+%% The manager is suspended, so the queue grants a worker whose death the pool does not know.
+a_dead_worker_that_the_queue_grants_is_not_checked_out(_Config) ->
+    ok = weir_pool:start(p, pool(1)),
+    Test = self(),
+    %% A fun that returns releases a dead worker as if it lived.
+    {Pid, _} = Holder = weir_kit:start(fun() ->
+        weir_pool:claim(p, fun(Worker) ->
+            Test ! {claimed, self(), Worker},
+            receive
+                give_back -> ok
+            end
+        end)
+    end),
+    Worker = claimed(Holder),
+    Checkout = weir_kit:start(fun() -> weir_pool:checkout(p, weir_kit:wait_ms()) end),
+    until(fun() -> waiting() =:= 1 end),
+    ok = sys:suspend(manager(p)),
+    kill(Worker),
+    Pid ! give_back,
+    ?assertEqual({ok, ok}, result(Holder)),
+    %% The waiter has found the worker dead, and asks the queue again.
+    until(fun() -> maps:get(claims, info()) =:= 2 andalso waiting() =:= 1 end),
+    ok = sys:resume(manager(p)),
+    {ok, Next, _} = result(Checkout),
+    ok = weir_pool:stop(p),
+    ?assertNotEqual(Worker, Next).
+
 %% ---------------------------------------------------------------- workers that unlink themselves
 
 an_unlinked_worker_is_replaced_after_its_claim_was_abandoned(_Config) ->
@@ -450,6 +477,55 @@ suspended_waiters_do_not_delay_the_next(_Config) ->
     ],
     ok = weir_pool:stop(p),
     weir_kit:none(late, [{handled, Handled} || Handled >= 20]).
+
+%% The queue takes a grant back from a suspended waiter, and then holds as many requests as it may.
+a_waiter_whose_grant_was_taken_back_keeps_its_place_in_a_full_queue(_Config) ->
+    ok = weir_pool:start(p, pool(1, #{max_queue => 1})),
+    [Ticket] = hold(1),
+    {Pid, _} = First = wait_next(1),
+    true = erlang:suspend_process(Pid),
+    ok = weir_pool:checkin(p, Ticket),
+    until(fun() -> waiting() =:= 0 end),
+    Second = waiter(),
+    _ = claimed(Second),
+    Third = wait_next(1),
+    true = erlang:resume_process(Pid),
+    until(fun() -> waiting() =:= 2 end),
+    ?assertMatch({error, {overload, _}}, weir_pool:claim(p, fun(_) -> ok end, weir_kit:wait_ms())),
+    give_back(Second),
+    _ = claimed(First),
+    weir_kit:none(overtaken, [third || has_claimed(Third)]),
+    give_back(First),
+    _ = claimed(Third),
+    give_back(Third),
+    ok = weir_pool:stop(p).
+
+%% Every waiter gets the worker in the end, though the queue grants it to several of them at once.
+waiters_that_were_suspended_are_all_served_once(_Config) ->
+    ok = weir_pool:start(p, pool(2)),
+    Tickets = hold(2),
+    Waiters = [wait_next(N) || N <- lists:seq(1, 40)],
+    [true = erlang:suspend_process(Pid) || {Pid, _} <- Waiters],
+    [ok = weir_pool:checkin(p, Ticket) || Ticket <- Tickets],
+    %% All requests have had a grant, and the queue has taken all grants back.
+    until(fun() -> waiting() =:= 0 andalso maps:get(claimed, info()) =:= 0 end),
+    [true = erlang:resume_process(Pid) || {Pid, _} <- Waiters],
+    ok = serve_all(Waiters),
+    Info = info(),
+    ok = weir_pool:stop(p),
+    ?assertMatch(#{claimed := 0, waiting := 0, abandoned := 0}, Info).
+
+%% Lets each waiter give its worker back, in the order of their claims.
+serve_all([]) ->
+    ok;
+serve_all(Waiters) ->
+    receive
+        {claimed, Pid, _Worker} ->
+            {value, Waiter, Others} = lists:keytake(Pid, 1, Waiters),
+            give_back(Waiter),
+            serve_all(Others)
+    after weir_kit:wait_ms() -> error({not_claimed, info()})
+    end.
 
 %% Starts the Nth waiter. Returns when it is in the queue.
 wait_next(N) ->

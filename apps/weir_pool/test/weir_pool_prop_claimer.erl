@@ -243,7 +243,8 @@ claim({checkout, Back}, Pool, Timeout, Use) ->
         {ok, Worker, Ticket} ->
             Outcome = outcome(fun() -> use([Worker], Use) end),
             ok = back(Back, Pool, Worker, Ticket),
-            {error, not_held} = weir_pool:checkin(Pool, Ticket),
+            {error, Over} = weir_pool:checkin(Pool, Ticket),
+            ok = over_is_right(Over, Worker),
             judge(Outcome);
         {error, Reason} ->
             expected(Reason)
@@ -279,18 +280,24 @@ claim_within(Outer, Pool, Timeout, Use) ->
     _ = is_tuple(Result) andalso element(1, Result) =:= error andalso check_deadline(Asked, Timeout, {claim, Result}),
     Result.
 
-%% The result is `not_held' if the worker died or was replaced, or the pool's manager was killed.
+%% The result is an error if the worker died or was replaced, or the pool's manager was killed.
 back(fail, Pool, Worker, Ticket) ->
     true = note({given_back, Worker, self()}),
     _ = may_be_abandoned(1),
-    back_is_right(weir_pool:checkin(Pool, Ticket, fail));
-back(self, Pool, _Worker, Ticket) ->
-    back_is_right(weir_pool:checkin(Pool, Ticket));
-back(other, Pool, _Worker, Ticket) ->
-    back_is_right(weir_kit:result(weir_kit:start(fun() -> weir_pool:checkin(Pool, Ticket) end))).
+    back_is_right(weir_pool:checkin(Pool, Ticket, fail), Worker);
+back(self, Pool, Worker, Ticket) ->
+    back_is_right(weir_pool:checkin(Pool, Ticket), Worker);
+back(other, Pool, Worker, Ticket) ->
+    back_is_right(weir_kit:result(weir_kit:start(fun() -> weir_pool:checkin(Pool, Ticket) end)), Worker).
 
-back_is_right(ok) -> ok;
-back_is_right({error, not_held}) -> ok.
+back_is_right(ok, _Worker) -> ok;
+back_is_right({error, Over}, Worker) -> over_is_right(Over, Worker).
+
+over_is_right(not_held, _Worker) ->
+    ok;
+over_is_right(worker_down, Worker) ->
+    false = is_process_alive(Worker),
+    ok.
 
 outcome(Fun) ->
     try Fun() of
