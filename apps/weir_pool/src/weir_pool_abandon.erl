@@ -3,10 +3,11 @@
 %%
 %% Not a process: the manager calls these functions with its state.
 %%
-%% A claim costs no monitor. The manager polls the words, every second while the pool is in use and within milliseconds
-%% while a request waits, and monitors the holder of each claim that it did not know. A claim that is shorter than the
-%% time between two polls is therefore never monitored. The death of a holder that keeps its claim longer is known at
-%% once. A holder that needs long to die keeps its claim until then, and delays only the requests for this worker.
+%% A claim costs no monitor. The manager polls the words every second while the pool is in use, and within milliseconds
+%% while a request waits. The manager monitors the holder of each claim that it did not know. A claim that is shorter
+%% than the time between two polls is therefore never monitored. The death of a holder that keeps its claim longer is
+%% known at once. A holder that needs long to die keeps its claim until then, and delays only the requests for this
+%% worker.
 %%
 %% A claimer disowns its claim (weir_pool_word) when the worker is likely to be busy or broken, and notifies the
 %% manager, which revokes the claim. If the claimer is killed before it notifies, or is not scheduled, the manager finds
@@ -51,7 +52,7 @@ poll_slot(Slot, {Claimed, #state{pool = Pool, holders = Holders} = State}) ->
             end;
         WordState ->
             %% A releaser that was killed may not have set the slot's bit.
-            _ = WordState =:= free andalso weir_pool_word:show(Pool, Slot),
+            _ = WordState =:= free andalso weir_pool_bitmap:show(Pool, Slot),
             {Claimed, forget(Slot, State)}
     end.
 

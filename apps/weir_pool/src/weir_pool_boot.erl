@@ -5,8 +5,8 @@
 %% waits for that, too, and the name is free afterwards.
 %%
 %% If the starter dies, a pool of start/2 goes on starting without it, and a pool of start_link/2, whose manager is the
-%% starter's child, stops. If the caller of drain/2 dies, the drain goes on to its end, because a pool that is drained
-%% and not stopped would serve nobody: a process of its own drains and stops the pool.
+%% starter's child, stops. If the caller of drain/2 dies, the drain goes on to its end, because a process of its own
+%% drains and stops the pool. Otherwise the pool would stay, closed and empty.
 %% @private
 -module(weir_pool_boot).
 

@@ -4,12 +4,12 @@
 %% or from weir_pool_slots. Each change has a time. When the time is over, what is not done is undone, and the caller
 %% gets `{error, timeout}'.
 %%
-%% A resize to more slots first starts the workers of the new slots, fills the slots, and then publishes the new shape,
-%% so no process sees a new slot without its worker. With `start => async' it publishes first. A resize to fewer slots
+%% A resize to more slots starts the workers of the new slots, fills the slots, and then publishes the new shape. No
+%% process sees a new slot without its worker. With `start => async' it publishes first. A resize to fewer slots
 %% publishes the shape first, so no process picks or claims a slot any more when the manager takes it out of use.
 %%
-%% A change that could not end is refused: the caller itself holds a claim of the worker that is to be replaced, or of a
-%% worker of the pool that is to be drained.
+%% A change that could not end is refused. A caller that holds a claim of a worker cannot have that worker replaced, nor
+%% the pool drained.
 %% @private
 -module(weir_pool_change).
 
@@ -75,7 +75,7 @@ publish(Size, #state{pool = #pool{limit = Before}} = State) ->
     #pool{limit = Limit} = Pool = reshape(Size, State),
     ok = weir_pool_terms:open(Pool),
     Cancelled = over(fun no_slot/2, Size + 1, min(Limit, Before), State),
-    %% Slots that were to be retired by an earlier resize are slots again.
+    %% Slots that an earlier resize began to retire are slots again.
     Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, Cancelled#state{pool = Pool}),
     Fewer = over(fun(Slot, S) -> weir_pool_slots:withdraw(Slot, retire, S) end, Limit + 1, Before, Kept),
     %% Slots may have become overflow slots, or overflow slots ordinary ones.
@@ -185,8 +185,8 @@ failed(Slot, Reason, #state{resize = #resize{awaited = Awaited}} = State) ->
 failed(_Role, _Reason, State) ->
     State.
 
-%% @doc Goes on with, or undoes, the change that waits for the worker of a supervisor which has ended: its start
-%% function has returned `ignore', its worker has ended for good, or it was killed.
+%% @doc Goes on with, or undoes, the change that waits for the worker of a supervisor which has ended. The supervisor
+%% ended because its start function returned `ignore', because its worker ended for good, or because it was killed.
 -spec ended(weir_pool_slots:role() | none, Reason :: term(), #state{}) -> #state{}.
 ended({spare, _} = Role, normal, State) -> failed(Role, ignore, State);
 ended({spare, _} = Role, {shutdown, Reason}, State) -> failed(Role, Reason, State);

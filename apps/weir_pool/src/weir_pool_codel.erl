@@ -1,26 +1,32 @@
-%% @doc CoDel (Nichols, Jacobson et al., RFC 8289): decides who of a queue is dropped instead of served.
+%% @doc CoDel (Nichols, Jacobson et al., RFC 8289): decides whether a queue serves or drops its first waiter.
 %%
-%% A queue that absorbs a burst is good, one that stays long only makes everybody late. What tells them apart is the
-%% shortest wait within an interval: when even that is above the target, the queue stands, and one is dropped. The next
-%% is dropped an `interval / sqrt(N)' after the N-th, until somebody has waited for less than the target; and if the
-%% queue stands again soon, it goes on with the rate that helped.
+%% A queue that absorbs a burst is useful. A queue that stays long only delays every waiter. The shortest wait within an
+%% interval distinguishes the two. If the shortest wait is above the target, CoDel drops a waiter. The drop after the
+%% N-th follows in `interval / sqrt(N)', until a wait is below the target. If waits rise above the target again within
+%% 16 intervals, dropping resumes at the rate that it had.
 %%
-%% A pure policy: no process, no clock. Times are arguments, in any unit as long as it is always the same. The user of
-%% this module takes the first of its queue only when it can be served, offers it ({@link offer/4}), removes it if it is
-%% to be dropped, and offers the next, until one is to be served or the queue is empty, which it tells ({@link
-%% empty/2}).
+%% This module has no process and no clock. Times are arguments in any unit. The owner of the queue calls the module
+%% whenever the owner can serve a waiter:
 %%
-%% The functions of section 5 of the RFC loop over the queue; here the queue's owner does, and the state remembers where
-%% in that loop it is (`step'). Otherwise there are two differences:
+%% <ol>
+%% <li>The owner takes the first waiter and calls {@link offer/4}.</li>
+%% <li>If the result is `drop', the owner refuses the waiter and offers the next.</li>
+%% <li>If the result is `serve', the owner serves the waiter.</li>
+%% <li>If the queue has no waiter to offer, the owner calls {@link empty/2}.</li>
+%% </ol>
+%%
+%% The functions of section 5 of the RFC loop over the queue. Here the owner loops, and the field `step' of the state
+%% remembers the position in the RFC's loop. Two other rules differ from the RFC:
 %%
 %% <ul>
-%% <li>The RFC never drops when what is left is at most one packet; here, when nobody is left: it would help no
-%%   one.</li>
-%% <li>A sender whose packet is dropped slows down, so a slowly growing rate is enough for packets. Those who claim do
-%%   not: with C served a second and twice as many coming, the law alone takes `2 * C * Interval^2' seconds to drop as
-%%   many as are too many: 0.8 s for C = 1000 and 20 ms, 5 s for 50 ms. Therefore, while it is dropping, it also drops
-%%   whoever has waited longer than a limit (the controlled delay of B. Maurer, "Fail at Scale", ACM Queue 2015).
-%%   Without a limit it is the RFC's law and nothing else.</li>
+%% <li>The RFC never drops if at most one packet remains. This module never drops the last waiter, because that would
+%%   speed up no other.</li>
+%% <li>A sender slows down when its packets are dropped, so a rate of drops that grows slowly is enough for packets.
+%%   Claimers do not slow down. Suppose that C waiters are served in a second and twice as many arrive. The RFC's law
+%%   alone then takes `2 * C * Interval^2' seconds until it drops all in excess: 0.8 s for C = 1000 and 20 ms, and 5 s
+%%   for 50 ms. Therefore, while it is dropping, this module also drops each waiter that has waited longer than a limit
+%%   (the controlled delay of B. Maurer, "Fail at Scale", ACM Queue 2015). Without a limit, the module follows the RFC's
+%%   law alone.</li>
 %% </ul>
 %% @private
 -module(weir_pool_codel).
@@ -32,31 +38,34 @@
 -record(codel, {
     target :: pos_integer(),
     interval :: pos_integer(),
-    %% While dropping, whoever has waited longer is dropped. Above every wait (an atom is above every number): nobody.
+    %% Longest wait of a waiter that is served while dropping. `none' is above every wait, because Erlang orders atoms
+    %% after numbers.
     limit :: pos_integer() | none,
-    %% When the wait will have been above the target for a whole interval; `below': it was not at the last look.
+    %% Time at which waits have been above the target for a whole interval. `below' if the last wait was below.
     first_above = below :: below | integer(),
     dropping = false :: boolean(),
-    %% When the next is to be dropped, or was to be when dropping ended.
+    %% Time of the next drop, or the time that was planned when dropping ended.
     drop_next = 0 :: integer(),
-    %% Drops since dropping began, on top of the count that it began with, and that count.
+    %% Number that divides the interval between drops. Each drop adds 1 to `count'. `last_count' is the value of `count'
+    %% when dropping began.
     count = 0 :: non_neg_integer(),
     last_count = 0 :: non_neg_integer(),
-    %% What the last offer was: the end of a dequeue, a drop that began dropping, or a further one.
+    %% Result of the last offer: `done' after the end of a dequeue, `began' after the first drop of a row, `dropped'
+    %% after another drop of that row.
     step = done :: done | began | dropped
 }).
 
 -opaque codel() :: #codel{}.
 
-%% Dropping that begins again within so many intervals goes on where it ended.
+%% Number of intervals after the last planned drop within which dropping resumes at its previous rate.
 -define(RECENT_INTERVALS, 16).
 
-%% @doc A queue in which nobody has waited yet, with a limit above the target, or none.
+%% @doc Returns the state for an empty queue. Fails if the limit is not above the target.
 -spec new(Target :: pos_integer(), Interval :: pos_integer(), Limit :: pos_integer() | none) -> codel().
 new(Target, Interval, Limit) when Limit > Target -> #codel{target = Target, interval = Interval, limit = Limit}.
 
-%% @doc Whether the first of the queue is to be served or dropped, after it has waited this long, with so many behind
-%% it.
+%% @doc Decides whether the queue's owner serves or drops the first waiter. Waited is the time that the waiter has
+%% waited, and Behind is the number of waiters behind it.
 -spec offer(Waited :: integer(), Behind :: non_neg_integer(), Now :: integer(), codel()) -> {serve | drop, codel()}.
 offer(Waited, Behind, Now, #codel{step = Step} = Codel) ->
     case judge(Waited, Behind, Now, Codel) of
@@ -65,7 +74,7 @@ offer(Waited, Behind, Now, #codel{step = Step} = Codel) ->
         {true, Above} -> above(Step, Waited, Now, Above)
     end.
 
-%% It may be dropped.
+%% Handles a wait that has been above the target for an interval.
 above(done, _Waited, _Now, #codel{dropping = false} = Codel) ->
     {drop, Codel#codel{step = began}};
 above(done, Waited, Now, Codel) ->
@@ -73,10 +82,10 @@ above(done, Waited, Now, Codel) ->
 above(dropped, Waited, Now, #codel{drop_next = DropNext, count = Count} = Codel) ->
     drop_if_due(Waited, Now, Codel#codel{drop_next = control(DropNext, Count, Codel)});
 above(began, Waited, Now, Codel) ->
-    %% The law serves this one in any case.
+    %% The RFC serves the waiter after the first drop in any case.
     drop_if_late(Waited, begin_dropping(Now, Codel)).
 
-%% @doc The queue is empty: nobody waits too long.
+%% @doc Notes that the queue is empty, so no wait is above the target.
 -spec empty(Now :: integer(), codel()) -> codel().
 empty(Now, #codel{step = Step} = Codel) ->
     Below = Codel#codel{first_above = below},
@@ -97,7 +106,8 @@ drop_if_due(_Waited, Now, #codel{drop_next = DropNext, count = Count} = Codel) w
 drop_if_due(Waited, _Now, Codel) ->
     drop_if_late(Waited, Codel#codel{step = done}).
 
-%% On top of the law, which does not hear of it: the dequeue goes on as if it began with the next.
+%% Drops a waiter beyond the limit without a change to the state of the RFC's law. The dequeue goes on as if the next
+%% waiter were its first.
 drop_if_late(Waited, #codel{limit = Limit} = Codel) when Waited > Limit -> {drop, Codel};
 drop_if_late(_Waited, Codel) -> {serve, Codel}.
 

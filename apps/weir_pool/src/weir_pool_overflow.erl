@@ -71,7 +71,7 @@ started(Slot, #state{conf = #conf{overflow = {_, Linger}}, pool = Pool, overflow
         _ -> Started
     end.
 
-%% @doc Delays the next start after one that failed.
+%% @doc Delays the next start after a failed start.
 -spec failed(#state{}) -> #state{}.
 failed(#state{conf = #conf{backoff = Backoff}, overflow = #overflow{failures = Failures} = Overflow} = State) ->
     Delay = weir_pool_slot_sup:delay(Failures + 1, Backoff),

@@ -4,10 +4,9 @@
 %% manager alone writes the pool's main term and the row of the name. Any process may read the tables.
 %%
 %% The registry monitors the managers. If a manager ends without unregistering, the registry removes its main term and
-%% its row. A process of low priority, the *eraser*, erases the slot terms in the background, because erasing a term
-%% copies the node's table of persistent terms. There is one eraser at a time. It
-%% finds the slot terms of a pool by their keys, among all terms. If it cannot be spawned, the registry tries again
-%% after 100 milliseconds.
+%% its row. A process of low priority, the *eraser*, erases the slot terms in the background, because each erased term
+%% copies the node's table of persistent terms. There is one eraser at a time. The eraser finds the slot terms of a pool
+%% by their keys, among all terms. If the eraser cannot be spawned, the registry tries again after 100 milliseconds.
 %%
 %% The registry makes no call. A process that wants a name which is taken checks itself whether the holder lives, and
 %% if not, unregisters it without waiting for the monitor's message.
@@ -37,8 +36,8 @@
 -define(TABLE, weir_pool_names).
 -define(SUPS, weir_pool_sups).
 
-%% A request waits for the next registry for at most so many pauses of so many milliseconds. The supervisor restarts
-%% the registry within one pause, unless the node is at its limit.
+%% Number and milliseconds of the pauses for which a request waits for the next registry. The supervisor restarts the
+%% registry within one pause, unless the node is at its limit.
 -define(PAUSES, 1000).
 -define(PAUSE, 1).
 
@@ -65,7 +64,7 @@
     eraser = none :: none | {Bases :: [non_neg_integer()], Monitor :: reference()}
 }).
 
-%% Key of a row for a pool whose terms are to be erased.
+%% Key of a row for a pool that has ended and whose terms the eraser has not erased yet.
 -define(TO_ERASE(Base), {?MODULE, Base}).
 
 %% @doc Starts the registry.

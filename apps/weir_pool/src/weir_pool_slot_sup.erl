@@ -34,7 +34,8 @@
 %% tried again after 100 milliseconds, and the manager does not count it.
 %%
 %% Succession. If the manager is killed, this process stops its worker and ends. The next manager of the pool starts no
-%% worker before that, because a worker may have a registered name. It finds this process in the table of supervisors.
+%% worker before that, because a worker may have a registered name. The successor finds this process in the table of
+%% supervisors.
 %%
 %% The supervisor logs the death and the replacement of its worker itself, so a stuck logger delays one slot only.
 %% @private
@@ -55,8 +56,8 @@
 -define(LIMIT_MS, 100).
 
 -type keep() :: boolean() | if_started.
-%% `if_started': `true' from the first worker on. If the first start fails, it is not tried again, however late the
-%% manager hears of it.
+%% `if_started': `true' from the first worker on. If the first start fails, the supervisor ends, and does not wait for
+%% the manager's decision.
 
 -record(state, {
     name :: weir_pool:name(),
@@ -98,7 +99,7 @@ renew(SlotSup, Worker, Report) -> gen_server:cast(SlotSup, {renew, Worker, Repor
 retire(SlotSup) -> gen_server:cast(SlotSup, retire).
 
 %% @doc Returns the pause before the next attempt, in milliseconds: 0 after no failed attempt, `Min' after the first,
-%% then twice the pause before, at most `Max'; each less a random part of at most a half.
+%% then twice the pause before, at most `Max'. Each pause is shortened by a random part of at most a half.
 -spec delay(Attempts :: non_neg_integer(), {MinMs :: pos_integer(), MaxMs :: pos_integer()}) ->
     DelayMs :: non_neg_integer().
 delay(0, _MinMax) ->

@@ -1,4 +1,4 @@
-%% @doc A slot's state word: who may use the worker exclusively, in one integer that is changed by compare-and-exchange.
+%% @doc A slot's state word: one integer that says whether a process uses the slot's worker exclusively, and which one.
 %%
 %% ```
 %%            occupy                 claim                       release
@@ -8,98 +8,101 @@
 %%                       v |                      v |          release              |
 %%                    reserved                 marked --------------------> reserved
 %%
+%%   take_over:     taken or marked stays, with another holder
+%%   disown:        taken or marked stays, without a holder
 %%   revoke:        from taken or marked to reserved
 %%   release_dead:  from taken or marked to vacant
-%%   vacate:        from anything to vacant
+%%   vacate:        from any state to vacant
 %% '''
 %%
-%% Claimers make `claim', `release', `release_dead' and `disown'; the queue makes `claim' for a request. The manager
-%% makes all other changes. A `reserved' slot belongs to the manager alone. A `marked' slot is taken, and the manager
-%% waits for its release: the releaser finds its word one higher, leaves the slot reserved, and notifies the manager.
+%% Every change is a compare-and-exchange. Claimers call `claim', `release', `release_dead', `disown' and `take_over'.
+%% The queue calls `claim' in the place of a waiter, and the waiter then takes the claim over. Only the manager calls
+%% the other functions.
 %%
-%% The word is `Generation (12 bits), Holder (44 bits), State (3 bits)': 59 bits are what a small integer has room for.
-%% The holder (weir_pool_holder) is written by the very exchange that makes the claim, so there is no moment when a slot
-%% is taken and nobody knows by whom. Every claim raises the generation by one, and what the manager does raises it by
-%% 64: a release compares with the word of its own claim, and one that comes late finds another word and does nothing.
-%% (A word comes again after 4,096 claims of its slot by the same holder within one claim, or 64 changes by the manager
-%% with no claim in between; whoever is kept from running for exactly so long between two of its steps is misled.)
+%% No process but the manager changes a `reserved' slot. A `marked' slot is taken, and the manager waits for the end of
+%% the claim. The exchange of a release fails if the slot has been marked. The claimer then leaves the slot reserved and
+%% notifies the manager.
 %%
-%% The lower six bits of the generation count claims, for nothing: whoever makes the 64th adds 64 to a counter.
+%% == Layout ==
 %%
-%% What is claimed is the worker that is there when the claim is made. The manager changes a slot's pid only while the
-%% word says vacant, and every change away from `free' and back raises the generation; so a pid that is
-%% read between the reading of a free word and a successful claim of that very word is the pid of the claim.
+%% A word is `Generation (12 bits), Holder (44 bits), State (3 bits)'. An Erlang integer of 59 bits needs no memory on
+%% the heap. The exchange that makes a claim also writes the number of the holder (weir_pool_holder), so every claim in
+%% a word has a known holder.
 %%
-%% == The map ==
+%% A claim adds 1 to the generation, and a change by the manager adds 64. The end of a claim compares the word with the
+%% word of that claim. If the claim has already ended, the words differ and the call changes nothing.
 %%
-%% Whoever has no slot of its own in mind would have to read a line of memory for each slot to find a free one. A bit of
-%% the map says whether a slot is worth a look; it is set unless somebody has looked in vain. Clearing it obliges
-%% whoever makes the slot free to set it again, which must cost those nothing who are never looked at. So a searcher
-%% that meets many slots that are taken first clears the bit and then makes the word `noted': a taken one whose release
-%% by a plain exchange fails, finds the note, and sets the bit after it has made the slot free. If the word has changed
-%% meanwhile the searcher sets the bit again itself. A slot that is vacant or reserved needs no note: it is made free by
-%% the manager, who always sets the bit. A process that is killed between two of these steps leaves a free slot without
-%% its bit, which only searchers miss; the manager's next tick sets it.
+%% A word repeats in two cases: after 4,096 claims of the slot, if the holder is the same, and after 64 changes by the
+%% manager without a claim in between. A process that pauses between two of its steps for exactly that number of changes
+%% takes the new word for the old one.
+%%
+%% The lower six bits of the generation count the claims of the slot. The claim that makes them 0 adds 64 to the pool's
+%% counter of claims, so the other 63 claims write no counter.
+%%
+%% == The claimed worker ==
+%%
+%% A claim reads a free word, then the pid in the slot's term, and then exchanges the word. The manager changes the pid
+%% only while the word is vacant. Every way from `free' through other states back to `free' changes the generation. If
+%% the exchange succeeds, the pid in between was therefore the pid of the slot's worker.
+%%
+%% == Searches ==
+%%
+%% A search for a free slot reads the words of those slots only that have a bit in the free-slot bitmap. If a search
+%% clears the bit of a taken slot, weir_pool_bitmap writes a second state number for taken into the word, `noted'. The
+%% end of the claim then sets the bit again. All other functions of this module treat a noted word as taken.
 %% @private
 -module(weir_pool_word).
 
 -export([claim/3, claim_free/3, find/3, take_over/4, release/3, disown/3, release_dead/3, is_claimed_by/3]).
--export([occupy/2, vacate/2, reserve/2, unreserve/2, mark/2, unmark/2, revoke/3, show/2]).
+-export([occupy/2, vacate/2, reserve/2, unreserve/2, mark/2, unmark/2, revoke/3]).
 -export([read/2, state/1, holder/1, claim_of/1, is_any_filled/1, claims/1]).
 
 -export_type([word/0, state/0, claim/0]).
 
 -include("weir_pool.hrl").
+-include("weir_pool_word.hrl").
 
 -type word() :: non_neg_integer().
 
 -type state() :: vacant | free | taken | marked | reserved.
 
 -type claim() :: non_neg_integer().
-%% A claimed word without its state, which may change under the claim.
+%% A claimed word without its state. Marks and notes change the state, but not the claim.
 
--define(VACANT, 0).
--define(FREE, 1).
--define(TAKEN, 2).
--define(MARKED, 3).
--define(RESERVED, 4).
--define(NOTED, 5).
-
-%% No process has this number.
+%% Stands for no holder. No process that claims has this number.
 -define(NOBODY, 0).
 
--define(STATE_BITS, 3).
--define(HOLDER_BITS, 44).
 -define(SHIFT, (?HOLDER_BITS + ?STATE_BITS)).
 -define(ONE_CLAIM, (1 bsl ?SHIFT)).
 -define(ONE_CHANGE, (64 bsl ?SHIFT)).
 -define(GENERATION, (16#fff bsl ?SHIFT)).
 -define(CLAIMS_COUNTED, (63 bsl ?SHIFT)).
-%% What a word is at first: vacant, in generation 0.
+%% The first word of a slot: vacant, in generation 0.
 -define(NEVER_USED, 0).
 
--define(STATE_OF(Word), ((Word) band 7)).
 -define(IS_CLAIMED(Word), (?STATE_OF(Word) =:= ?TAKEN orelse ?STATE_OF(Word) =:= ?MARKED orelse
     ?STATE_OF(Word) =:= ?NOTED)).
 
-%% A search that has met so many slots in vain notes those that it meets from then on. Below that the notes would cost
-%% those who are looked at more than they save.
--define(NOTE_AFTER, 24).
+%% Number of slots that a search finds not free before it begins to clear bits. With a lower number, the notes cost
+%% releases more than they save searches.
+-define(HIDE_AFTER, 24).
 
 %% ---------------------------------------------------------------- claimers
 
-%% @doc Claims a slot for a holder, if it is free.
+%% @doc Claims a slot for a holder. If the slot is not free, returns `vacant' or `not_free'.
 %%
-%% Cost: 28 ns on x86 for reading the word, which is fenced; if it is free, 12 ns for the slot's term and 15 for the
-%% exchange.
+%% Cost: 28 ns on x86 for reading the word, because the read is fenced. If the slot is free, another 12 ns for the
+%% slot's term and 15 ns for the exchange.
 -spec claim(#pool{}, weir_pool:slot(), weir_pool_holder:id()) -> {ok, word(), pid()} | not_free | vacant.
 claim(Pool, Slot, Holder) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
     Index = ?STATE_WORD(First, Slot),
     claim(atomics:get(Words, Index), Words, Index, Slot, Holder, Pool).
 
-%% @doc Like {@link claim/3}, for a slot that is likely to be free: the word is read by an exchange of nothing for
-%% nothing, which is 27 ns cheaper, but takes the line away from the processor of whoever has claimed the slot.
+%% @doc Like {@link claim/3}, for a slot that is likely to be free.
+%%
+%% Cost: 27 ns less than `claim/3', because an exchange of 0 for 0 reads the word without a fence. If another process
+%% has claimed the slot, the exchange takes the word's cache line away from the processor of that process.
 -spec claim_free(#pool{}, weir_pool:slot(), weir_pool_holder:id()) -> {ok, word(), pid()} | not_free | vacant.
 claim_free(Pool, Slot, Holder) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
@@ -111,7 +114,7 @@ claim_free(Pool, Slot, Holder) ->
 
 claim(Free, Words, Index, Slot, Holder, #pool{base = Base} = Pool) when ?STATE_OF(Free) =:= ?FREE ->
     case persistent_term:get(?SLOT_KEY(Base, Slot), undefined) of
-        %% The slot terms of a pool that is gone are erased, whatever its words say.
+        %% After the end of a pool, its slot terms are erased but its words may still be free.
         undefined -> vacant;
         Pid -> exchange(Words, Index, Free, Holder, Pid, Pool)
     end;
@@ -132,87 +135,59 @@ exchange(Words, Index, Free, Holder, Pid, Pool) ->
             not_free
     end.
 
-%% @doc Claims a free slot for a holder, beginning at this slot, those for overflow last.
+%% @doc Searches for a free slot, and claims the slot for a holder.
 %%
-%% Cost: reads a word of the map for every 56 slots, and a word for each slot whose bit is set; 24 slots are enough to
-%% find out that it is worth clearing bits.
+%% The search begins at slot From, goes on at slot 1 after the last slot that is picked from, and tries slots for
+%% overflow last. Clears the bits of slots that are not free, except for the first 24 of the search.
+%%
+%% Cost: reads a word of the bitmap for every 56 slots, and the state word of each slot whose bit is set.
 -spec find(#pool{}, From :: pos_integer(), weir_pool_holder:id()) -> {ok, weir_pool:slot(), word(), pid()} | none.
 find(#pool{size = Size, limit = Limit} = Pool, From, Holder) when From =< Size ->
-    find([{From, Size}, {1, From - 1}, {Size + 1, Limit}], 0, Pool, Holder);
+    find_in(From, Size, [{1, From - 1}, {Size + 1, Limit}], 0, Pool, Holder);
 find(#pool{size = Size, limit = Limit} = Pool, _From, Holder) ->
-    find([{1, Size}, {Size + 1, Limit}], 0, Pool, Holder).
+    find_in(1, Size, [{Size + 1, Limit}], 0, Pool, Holder).
 
-find([{First, Last} | Ranges], InVain, Pool, Holder) when First =< Last ->
-    {Map, Index, Bit, More} = weir_pool_terms:map(Pool, First),
-    End = min(Last, First + More),
-    case try_each(atomics:get(Map, Index) bsr Bit, First, End, InVain, Pool, Holder) of
-        {none, MoreInVain} -> find([{End + 1, Last} | Ranges], MoreInVain, Pool, Holder);
-        Found -> Found
-    end;
-find([_Empty | Ranges], InVain, Pool, Holder) ->
-    find(Ranges, InVain, Pool, Holder);
-find([], _InVain, _Pool, _Holder) ->
-    none.
+find_in(First, Last, Ranges, NotFree, Pool, Holder) ->
+    case weir_pool_bitmap:next(Pool, First, Last) of
+        {Bits, Slot, End} ->
+            case try_each(Bits, Slot, End, NotFree, Pool, Holder) of
+                {none, NowNotFree} -> find_in(End + 1, Last, Ranges, NowNotFree, Pool, Holder);
+                Found -> Found
+            end;
+        none when Ranges =:= [] ->
+            none;
+        none ->
+            [{NextFirst, NextLast} | Others] = Ranges,
+            find_in(NextFirst, NextLast, Others, NotFree, Pool, Holder)
+    end.
 
-try_each(Bits, Slot, End, InVain, _Pool, _Holder) when Bits =:= 0; Slot > End ->
-    {none, InVain};
-try_each(Bits, Slot, End, InVain, Pool, Holder) when Bits band 1 =:= 0 ->
-    try_each(Bits bsr 1, Slot + 1, End, InVain, Pool, Holder);
-try_each(Bits, Slot, End, InVain, Pool, Holder) ->
+try_each(Bits, Slot, End, NotFree, _Pool, _Holder) when Bits =:= 0; Slot > End ->
+    {none, NotFree};
+try_each(Bits, Slot, End, NotFree, Pool, Holder) when Bits band 1 =:= 0 ->
+    try_each(Bits bsr 1, Slot + 1, End, NotFree, Pool, Holder);
+try_each(Bits, Slot, End, NotFree, Pool, Holder) ->
     case claim(Pool, Slot, Holder) of
         {ok, Word, Pid} ->
             {ok, Slot, Word, Pid};
-        _ ->
-            ok = note(InVain >= ?NOTE_AFTER, Pool, Slot),
-            try_each(Bits bsr 1, Slot + 1, End, InVain + 1, Pool, Holder)
+        _NotFree ->
+            _ = NotFree >= ?HIDE_AFTER andalso weir_pool_bitmap:hide(Pool, Slot),
+            try_each(Bits bsr 1, Slot + 1, End, NotFree + 1, Pool, Holder)
     end.
 
-%% Clears the bit of a slot that is not free.
-note(false, _Pool, _Slot) ->
-    ok;
-note(true, Pool, Slot) ->
-    {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
-    Index = ?STATE_WORD(First, Slot),
-    set_bit(Pool, Slot, 0),
-    case atomics:get(Words, Index) of
-        Taken when ?STATE_OF(Taken) =:= ?TAKEN ->
-            case atomics:compare_exchange(Words, Index, Taken, Taken - ?TAKEN + ?NOTED) of
-                ok -> ok;
-                _Changed -> show(Pool, Slot)
-            end;
-        Free when ?STATE_OF(Free) =:= ?FREE ->
-            show(Pool, Slot);
-        _ ->
-            ok
-    end.
-
-%% @doc Sets the bit of a slot that may be free.
--spec show(#pool{}, weir_pool:slot()) -> ok.
-show(Pool, Slot) -> set_bit(Pool, Slot, 1).
-
-set_bit(Pool, Slot, To) ->
-    {Map, Index, Bit, _} = weir_pool_terms:map(Pool, Slot),
-    set_bit(Map, Index, 1 bsl Bit, To, atomics:get(Map, Index)).
-
-set_bit(_Map, _Index, Mask, 1, Bits) when Bits band Mask =/= 0 -> ok;
-set_bit(_Map, _Index, Mask, 0, Bits) when Bits band Mask =:= 0 -> ok;
-set_bit(Map, Index, Mask, To, Bits) ->
-    case atomics:compare_exchange(Map, Index, Bits, Bits bxor Mask) of
-        ok -> ok;
-        Changed -> set_bit(Map, Index, Mask, To, Changed)
-    end.
-
-%% @doc Makes the claim that has this word another holder's. `not_held': it is over already.
+%% @doc Makes another process the holder of a claim. Returns the word with which the new holder ends the claim. Returns
+%% `not_held' if the claim has already ended.
 -spec take_over(#pool{}, weir_pool:slot(), word(), weir_pool_holder:id()) -> {ok, word()} | not_held.
 take_over(Pool, Slot, Taken, Holder) ->
     Own = (Taken band ?GENERATION) + (Holder bsl ?STATE_BITS) + ?TAKEN,
-    case end_claim(Pool, Slot, Taken, Own, Own - ?TAKEN + ?MARKED) of
+    case end_claim(Pool, Slot, Taken, Own, ?MARKED_OF(Own)) of
         not_held -> not_held;
         _ -> {ok, Own}
     end.
 
-%% @doc Ends the claim that has this word. `reserved': the manager was waiting for it, and is to be told. `not_held':
-%% the claim was over already, because the worker died or the manager took it away.
+%% @doc Ends a claim whose worker is ready for the next one.
+%%
+%% Returns `free', or `reserved' if the slot was marked; the caller then notifies the manager. Returns `not_held' if the
+%% claim has already ended, because the worker died or the manager revoked the claim.
 -spec release(#pool{}, weir_pool:slot(), word()) -> free | reserved | not_held.
 release(Pool, Slot, Taken) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
@@ -227,20 +202,25 @@ release(Pool, Slot, Taken) ->
             end
     end.
 
-%% @doc Ends the claim that has this word, of a worker that may be busy or broken: the word is nobody's until the
-%% manager, who is to be told of it, has dealt with it. Should it not be told, its ticks find the word. A
-%% marked word stays marked: were it reserved, and the manager no longer waiting for the slot by the time that it is
-%% told, the worker would be put back into use.
+%% @doc Leaves the end of a claim to the manager, because the worker may be busy or broken.
+%%
+%% The slot stays taken, without a holder, until the manager revokes the returned claim. The caller notifies the
+%% manager. If the caller dies before that, the manager revokes the claim at the second tick that finds the word.
+%%
+%% A marked slot stays marked, because a reserved slot may become free before the notification arrives. That happens if
+%% the manager stops waiting for the slot. A claim would then get a worker that may be broken.
 -spec disown(#pool{}, weir_pool:slot(), word()) -> {ok, claim()} | not_held.
 disown(Pool, Slot, Taken) ->
-    Nobodys = (Taken band ?GENERATION) + (?NOBODY bsl ?STATE_BITS) + ?TAKEN,
-    case end_claim(Pool, Slot, Taken, Nobodys, Nobodys - ?TAKEN + ?MARKED) of
+    Disowned = (Taken band ?GENERATION) + (?NOBODY bsl ?STATE_BITS) + ?TAKEN,
+    case end_claim(Pool, Slot, Taken, Disowned, ?MARKED_OF(Disowned)) of
         not_held -> not_held;
-        _ -> {ok, claim_of(Nobodys)}
+        _ -> {ok, claim_of(Disowned)}
     end.
 
-%% @doc Ends the claim that has this word, of a worker that is dead: the slot is vacant, though the manager has not
-%% heard of it yet. Tells what the word was; if `marked' the manager was waiting for it, and is to be told.
+%% @doc Ends a claim whose worker is dead. The slot becomes vacant, although the manager may not have received the
+%% worker's exit yet.
+%%
+%% Returns the previous state. If that is `marked', the caller notifies the manager, which waits for the slot.
 -spec release_dead(#pool{}, weir_pool:slot(), word()) -> taken | marked | not_held.
 release_dead(Pool, Slot, Taken) ->
     Vacant = (Taken band ?GENERATION) + ?VACANT,
@@ -248,22 +228,22 @@ release_dead(Pool, Slot, Taken) ->
 
 reserved(Word) -> next(Word, ?RESERVED).
 
-%% Changes the word of a claim, to one thing if it is taken, to another if it is marked. Tells which it was.
+%% Exchanges the word of a claim for IfTaken or IfMarked, depending on its state. Returns that state.
 end_claim(Pool, Slot, Taken, IfTaken, IfMarked) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
     Index = ?STATE_WORD(First, Slot),
     case atomics:compare_exchange(Words, Index, Taken, IfTaken) of
         ok ->
             taken;
-        Noted when Noted =:= Taken - ?TAKEN + ?NOTED ->
+        Noted when Noted =:= ?NOTED_OF(Taken) ->
             case atomics:compare_exchange(Words, Index, Noted, IfTaken) of
                 ok ->
-                    ok = show(Pool, Slot),
+                    ok = weir_pool_bitmap:show(Pool, Slot),
                     taken;
                 _Changed ->
                     end_claim(Pool, Slot, Taken, IfTaken, IfMarked)
             end;
-        Marked when Marked =:= Taken - ?TAKEN + ?MARKED ->
+        Marked when Marked =:= ?MARKED_OF(Taken) ->
             case atomics:compare_exchange(Words, Index, Marked, IfMarked) of
                 ok -> marked;
                 _Changed -> end_claim(Pool, Slot, Taken, IfTaken, IfMarked)
@@ -272,7 +252,8 @@ end_claim(Pool, Slot, Taken, IfTaken, IfMarked) ->
             not_held
     end.
 
-%% @doc Whether the claim that has this word is still that holder's.
+%% @doc Returns whether the claim that has this word is under way. After an end of the claim, or after a call of {@link
+%% take_over/4}, returns `false'.
 -spec is_claimed_by(#pool{}, weir_pool:slot(), word()) -> boolean().
 is_claimed_by(Pool, Slot, Taken) ->
     Word = read(Pool, Slot),
@@ -280,49 +261,50 @@ is_claimed_by(Pool, Slot, Taken) ->
 
 %% ---------------------------------------------------------------- the manager
 
-%% @doc Manager: a worker is in the slot, and its term is written. Of a slot that is vacant or reserved.
+%% @doc Makes a vacant or reserved slot free, after the manager has written the worker's pid into the slot's term.
 -spec occupy(#pool{}, weir_pool:slot()) -> ok.
 occupy(Pool, Slot) ->
     ok = change(Pool, Slot, [vacant, reserved], ?FREE),
-    show(Pool, Slot).
+    weir_pool_bitmap:show(Pool, Slot).
 
-%% @doc Manager: the worker is gone; its term is not written yet. Whoever had claimed it has no longer.
+%% @doc Makes a slot vacant, before the manager writes the slot's term. Ends the claim of the slot, if there is one.
 -spec vacate(#pool{}, weir_pool:slot()) -> ok.
 vacate(Pool, Slot) -> change(Pool, Slot, [vacant, free, taken, marked, reserved], ?VACANT).
 
-%% @doc Manager: takes a free slot out of use. Gives the state it was in if it was not free.
+%% @doc Takes a free slot out of use. If the slot is not free, returns its state.
 -spec reserve(#pool{}, weir_pool:slot()) -> ok | state().
 reserve(Pool, Slot) -> change(Pool, Slot, [free], ?RESERVED).
 
-%% @doc Manager: puts a reserved slot back into use.
+%% @doc Puts a reserved slot back into use. If the slot is not reserved, returns its state.
 -spec unreserve(#pool{}, weir_pool:slot()) -> ok | state().
 unreserve(Pool, Slot) ->
     Result = change(Pool, Slot, [reserved], ?FREE),
-    ok = show(Pool, Slot),
+    ok = weir_pool_bitmap:show(Pool, Slot),
     Result.
 
-%% @doc Manager: takes a slot out of use, now if it is free, else when it is released. Gives the state that it is now
-%% in.
+%% @doc Takes a slot out of use, at once if the slot is free, and at the end of its claim if the slot is taken. Returns
+%% the new state.
 -spec mark(#pool{}, weir_pool:slot()) -> reserved | marked | vacant.
 mark(Pool, Slot) ->
     update(Pool, Slot, fun
         (Word) when ?STATE_OF(Word) =:= ?FREE -> {reserved, reserved(Word)};
-        %% The generation and the holder stay, so that the releaser recognises its word.
-        (Word) when ?STATE_OF(Word) =:= ?TAKEN -> {marked, Word - ?TAKEN + ?MARKED};
+        %% The generation and the holder stay, so that the end of the claim recognizes its word.
+        (Word) when ?STATE_OF(Word) =:= ?TAKEN -> {marked, ?MARKED_OF(Word)};
         (Word) when ?STATE_OF(Word) =:= ?NOTED -> {marked, Word - ?NOTED + ?MARKED};
         (Word) -> state(Word)
     end).
 
-%% @doc Manager: does not wait for the release any more. Of a slot that is not marked, nothing.
+%% @doc Clears the mark: the end of the claim makes the slot free again. Does nothing if the slot is not marked.
 -spec unmark(#pool{}, weir_pool:slot()) -> ok.
 unmark(Pool, Slot) ->
     ok = update(Pool, Slot, fun
         (Word) when ?STATE_OF(Word) =:= ?MARKED -> {ok, Word - ?MARKED + ?TAKEN};
         (_Word) -> ok
     end),
-    show(Pool, Slot).
+    weir_pool_bitmap:show(Pool, Slot).
 
-%% @doc Manager: ends a claim in the place of its holder. The slot is then reserved. `over': the claim ended otherwise.
+%% @doc Ends a claim in the place of its holder. The slot becomes reserved. Returns `over' if the claim has already
+%% ended.
 -spec revoke(#pool{}, weir_pool:slot(), claim()) -> ok | over.
 revoke(Pool, Slot, Claim) ->
     update(Pool, Slot, fun
@@ -330,7 +312,7 @@ revoke(Pool, Slot, Claim) ->
         (_Word) -> over
     end).
 
-%% Changes the state if it is one of From; else gives the state.
+%% Changes the state to To if the current state is in From. Returns the current state otherwise.
 change(Pool, Slot, From, To) ->
     update(Pool, Slot, fun(Word) ->
         State = state(Word),
@@ -340,8 +322,9 @@ change(Pool, Slot, From, To) ->
         end
     end).
 
-%% Makes the word what the function makes of it, with the result of that, whatever else happens to the word meanwhile;
-%% or leaves it, if there is but a result. Only for the manager: nobody else may insist.
+%% Applies Fun to the word, in a loop of compare-and-exchange until an exchange succeeds. Fun returns its result with
+%% the new word, or without a new word to leave the word unchanged. Used by the manager only, because the loop overrides
+%% every other change.
 update(Pool, Slot, Fun) ->
     Word = read(Pool, Slot),
     case Fun(Word) of
@@ -362,13 +345,13 @@ compare_exchange(Pool, Slot, Word, New) ->
 
 %% ---------------------------------------------------------------- reading
 
-%% @doc The word as it is.
+%% @doc Returns the current word of a slot.
 -spec read(#pool{}, weir_pool:slot()) -> word().
 read(Pool, Slot) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
     atomics:get(Words, ?STATE_WORD(First, Slot)).
 
-%% @doc The state in a word. One that is noted is taken.
+%% @doc Returns the state in a word.
 -spec state(word()) -> state().
 state(Word) ->
     case ?STATE_OF(Word) of
@@ -380,7 +363,7 @@ state(Word) ->
         ?RESERVED -> reserved
     end.
 
-%% @doc Who has made a claim. `nobody': it was disowned.
+%% @doc Returns the number of the process that holds a claim, or `nobody' if the claim is disowned.
 -spec holder(claim()) -> weir_pool_holder:id() | nobody.
 holder(Claim) ->
     case Claim band ((1 bsl ?HOLDER_BITS) - 1) of
@@ -388,11 +371,11 @@ holder(Claim) ->
         Holder -> Holder
     end.
 
-%% @doc The claim in a word that is taken or marked.
+%% @doc Returns the claim in a word that is taken or marked.
 -spec claim_of(word()) -> claim().
 claim_of(Word) -> Word bsr ?STATE_BITS.
 
-%% @doc Whether any slot has a worker. Cost: reads words until one is not vacant.
+%% @doc Returns whether any slot has a worker. Cost: reads words until one of them is not vacant.
 -spec is_any_filled(#pool{}) -> boolean().
 is_any_filled(#pool{limit = Limit} = Pool) -> is_any_filled(1, Limit, Pool).
 
@@ -400,6 +383,6 @@ is_any_filled(Slot, Limit, _Pool) when Slot > Limit -> false;
 is_any_filled(Slot, Limit, Pool) ->
     ?STATE_OF(read(Pool, Slot)) =/= ?VACANT orelse is_any_filled(Slot + 1, Limit, Pool).
 
-%% @doc How many claims a slot's word has counted that are not yet in the counter: 0 to 63.
+%% @doc Returns how many claims a slot's word has counted since the slot last added 64 to the pool's counter.
 -spec claims(word()) -> 0..63.
 claims(Word) -> (Word bsr ?SHIFT) band 63.

@@ -643,11 +643,11 @@ managers_that_are_killed_end_no_other_pool(_Config) ->
         Killed = [{Name, manager(Name)} || Name <- Names],
         [exit(Manager, kill) || {_, Manager} <- Killed],
         ok = intact(Others),
-        %% The name of a pool is free for a moment.
+        %% The name of a pool is free for a moment, and its next manager waits for the old workers.
         [
             until(fun() ->
                 ok = app_is_running(),
-                not lists:member(manager(Name), [gone, Old])
+                not lists:member(manager(Name), [gone, Old]) andalso size_of(Name) =/= gone
             end)
          || {Name, Old} <- Killed
         ],

@@ -1,0 +1,478 @@
+%% The free-slot bitmap: a search skips slots that earlier searches found claimed, and finds each slot as soon as the
+%% slot is free.
+-module(weir_pool_bitmap_SUITE).
+
+-include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
+-include("../src/weir_pool.hrl").
+
+-compile([export_all, nowarn_export_all]).
+
+-import(weir_kit, [until/1]).
+
+all() -> weir_kit:cases(?MODULE).
+
+%% Number of slots that a search reads before it hides slots.
+-define(ALWAYS_READ, 24).
+
+init_per_suite(Config) ->
+    ok = weir_pool_test_lib:setup(),
+    weir_kit:quiet(Config).
+
+end_per_suite(Config) ->
+    ok = weir_kit:loud(Config),
+    weir_pool_test_lib:teardown(Config).
+
+%% ---------------------------------------------------------------- through weir_pool
+
+%% The pool has more than one word of bits. Each search of the full pool hides slots.
+each_checkin_makes_its_slot_found(_Config) ->
+    with_full_pool(130, fun(Tickets) ->
+        [
+            begin
+                Slot = weir_pool:slot(Ticket),
+                ok = weir_pool:checkin(?MODULE, Ticket),
+                weir_kit:same(found, {ok, Slot}, claim_elsewhere()),
+                ok = fill(Slot)
+            end
+         || Ticket <- Tickets
+        ]
+    end).
+
+%% A checkin as failed leaves the end of the claim to the manager.
+a_slot_that_the_manager_renews_is_found(_Config) ->
+    with_full_pool(60, fun([Ticket | _]) ->
+        ok = weir_pool:checkin(?MODULE, Ticket, fail),
+        await_claim_of(weir_pool:slot(Ticket))
+    end).
+
+%% A replacement marks the slot. Searches in between find a marked slot.
+a_slot_is_found_after_a_replacement(_Config) ->
+    with_full_pool(60, fun([Ticket | _]) ->
+        Slot = weir_pool:slot(Ticket),
+        Replacing = weir_kit:start(fun() -> weir_pool:replace(?MODULE, Slot) end),
+        until(fun() -> state(weir_pool_terms:pool(?MODULE), Slot) =:= marked end),
+        {error, busy} = claim_elsewhere(),
+        ok = weir_pool:checkin(?MODULE, Ticket),
+        ok = weir_kit:result(Replacing),
+        await_claim_of(Slot)
+    end).
+
+a_slot_is_found_after_a_replacement_timed_out(_Config) ->
+    with_full_pool(60, fun([Ticket | _]) ->
+        Slot = weir_pool:slot(Ticket),
+        Replacing = weir_kit:start(fun() -> weir_pool:replace(?MODULE, Slot, 0) end),
+        {error, timeout} = weir_kit:result(Replacing),
+        {error, busy} = claim_elsewhere(),
+        ok = weir_pool:checkin(?MODULE, Ticket),
+        await_claim_of(Slot)
+    end).
+
+%% A process that is killed between two steps leaves a free slot hidden. The manager's next tick shows the slot.
+a_tick_shows_free_slots(_Config) ->
+    ok = weir_pool:start(?MODULE, weir_pool_test_lib:opts(3)),
+    {ok, _, First} = weir_pool:checkout(?MODULE, 0),
+    Pool = weir_pool_terms:pool(?MODULE),
+    Free = [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free],
+    ?assertEqual(2, length(Free)),
+    [clear_bit(Pool, Slot) || Slot <- Free],
+    until(fun() -> shown(Pool) =:= slots(Pool) end),
+    Others = [Ticket || _ <- Free, {ok, _, Ticket} <- [weir_pool:checkout(?MODULE, 0)]],
+    ?assertEqual(Free, lists:sort([weir_pool:slot(Ticket) || Ticket <- Others])),
+    [ok = weir_pool:checkin(?MODULE, Ticket) || Ticket <- [First | Others]],
+    ok = weir_pool:stop(?MODULE).
+
+%% Runs Fun with tickets of all slots, after two searches in vain.
+with_full_pool(Size, Fun) ->
+    ok = weir_pool:start(?MODULE, weir_pool_test_lib:opts(Size)),
+    try
+        Tickets = [Ticket || _ <- lists:seq(1, Size), {ok, _, Ticket} <- [weir_pool:checkout(?MODULE, 0)]],
+        ?assertEqual(Size, length(Tickets)),
+        [{error, busy} = claim_elsewhere() || _ <- [1, 2]],
+        Fun(Tickets)
+    after
+        ok = weir_pool:stop(?MODULE)
+    end.
+
+%% Claims and releases by a process that has not claimed before. Returns the slot.
+claim_elsewhere() ->
+    weir_kit:result(weir_kit:start(fun() ->
+        case weir_pool:checkout(?MODULE, 0) of
+            {ok, _, Ticket} ->
+                ok = weir_pool:checkin(?MODULE, Ticket),
+                {ok, weir_pool:slot(Ticket)};
+            Error ->
+                Error
+        end
+    end)).
+
+await_claim_of(Slot) -> until(fun() -> claim_elsewhere() =:= {ok, Slot} end).
+
+%% Claims the only free slot. The search that follows hides the slot.
+fill(Slot) ->
+    {ok, _, Ticket} = weir_pool:checkout(?MODULE, 0),
+    weir_kit:same(slot, Slot, weir_pool:slot(Ticket)),
+    {error, busy} = claim_elsewhere(),
+    ok.
+
+%% ---------------------------------------------------------------- bits
+
+%% The oracle is the set of hidden slots. Vacant slots have no claim that would show them.
+bits_agree_with_a_set(_Config) ->
+    [
+        with_vacant(Sizes, fun(#pool{limit = Limit} = Pool) ->
+            weir_kit_property:holds(
+                ?FORALL(
+                    {Hidden, First, Last},
+                    {list(range(1, Limit)), range(1, Limit), range(0, Limit)},
+                    begin
+                        [ok = weir_pool_bitmap:hide(Pool, Slot) || Slot <- Hidden],
+                        Expected = [Slot || Slot <- slots(Pool) -- Hidden, Slot >= First, Slot =< Last],
+                        Actual = shown(First, Last, Pool),
+                        [ok = weir_pool_bitmap:show(Pool, Slot) || Slot <- Hidden],
+                        Expected =:= Actual andalso shown(Pool) =:= slots(Pool)
+                    end
+                ),
+                [{numtests, 100}, quiet]
+            )
+        end)
+     || Sizes <- [[1], [55], [56], [57], [113], [20, 60, 200]]
+    ].
+
+%% Four processes hide and show slots whose bits are in one word. Each process has slots of its own.
+processes_change_bits_of_one_word_at_a_time(_Config) ->
+    with_vacant([56], fun(Pool) ->
+        Processes = [weir_kit:start(fun() -> change_bits(N, 20000, Pool) end) || N <- lists:seq(1, 4)],
+        Hidden = lists:append([weir_kit:result(Process) || Process <- Processes]),
+        weir_kit:same(shown, slots(Pool) -- Hidden, shown(Pool))
+    end).
+
+%% Returns the slots of process N that are hidden in the end.
+change_bits(N, Changes, Pool) ->
+    Mine = lists:seq(N, 56, 4),
+    [
+        begin
+            Slot = lists:nth(rand:uniform(length(Mine)), Mine),
+            ok = weir_pool_bitmap:hide(Pool, Slot),
+            weir_kit:same(hidden, false, is_shown(Pool, Slot)),
+            ok = weir_pool_bitmap:show(Pool, Slot),
+            weir_kit:same(shown, true, is_shown(Pool, Slot))
+        end
+     || _ <- lists:seq(1, Changes)
+    ],
+    [ok = weir_pool_bitmap:hide(Pool, Slot) || Slot <- Mine, Slot rem 3 =:= 0],
+    [Slot || Slot <- Mine, Slot rem 3 =:= 0].
+
+a_free_slot_is_not_hidden(_Config) ->
+    with_free([3], fun(Pool) ->
+        ok = weir_pool_bitmap:hide(Pool, 2),
+        ?assert(is_shown(Pool, 2))
+    end).
+
+%% ---------------------------------------------------------------- notes
+
+a_note_changes_no_claim(_Config) ->
+    with_free([3], fun(Pool) ->
+        {ok, Word, _} = weir_pool_word:claim(Pool, 2, 7),
+        ok = weir_pool_bitmap:hide(Pool, 2),
+        ?assertNot(is_shown(Pool, 2)),
+        Noted = weir_pool_word:read(Pool, 2),
+        ?assertEqual({taken, weir_pool_word:claim_of(Word)}, {state(Pool, 2), weir_pool_word:claim_of(Noted)}),
+        ?assert(weir_pool_word:is_claimed_by(Pool, 2, Word)),
+        ?assertEqual(7, weir_pool_word:holder(weir_pool_word:claim_of(Noted))),
+        not_free = weir_pool_word:claim(Pool, 2, 8),
+        %% A second note changes nothing.
+        ok = weir_pool_bitmap:hide(Pool, 2),
+        ?assertEqual(Noted, weir_pool_word:read(Pool, 2)),
+        free = weir_pool_word:release(Pool, 2, Word),
+        ?assert(is_shown(Pool, 2)),
+        not_held = weir_pool_word:release(Pool, 2, Word)
+    end).
+
+%% Each way in which the slot of a noted claim becomes free also sets the bit.
+-define(WAYS, [released, taken_over, marked, unmarked, dead, disowned, revoked, vacated]).
+
+each_end_of_a_noted_claim_shows_the_slot(_Config) ->
+    [
+        with_free([60], fun(Pool) ->
+            {ok, Word, _} = weir_pool_word:claim(Pool, 60, 9),
+            ok = weir_pool_bitmap:hide(Pool, 60),
+            ok = end_claim(Way, Pool, 60, Word),
+            ?assertEqual({Way, free, true}, {Way, state(Pool, 60), is_shown(Pool, 60)})
+        end)
+     || Way <- ?WAYS
+    ].
+
+end_claim(released, Pool, Slot, Word) ->
+    free = weir_pool_word:release(Pool, Slot, Word),
+    ok;
+end_claim(taken_over, Pool, Slot, Word) ->
+    {ok, Own} = weir_pool_word:take_over(Pool, Slot, Word, 10),
+    end_claim(released, Pool, Slot, Own);
+end_claim(marked, Pool, Slot, Word) ->
+    marked = weir_pool_word:mark(Pool, Slot),
+    reserved = weir_pool_word:release(Pool, Slot, Word),
+    weir_pool_word:unreserve(Pool, Slot);
+end_claim(unmarked, Pool, Slot, Word) ->
+    marked = weir_pool_word:mark(Pool, Slot),
+    ok = weir_pool_word:unmark(Pool, Slot),
+    end_claim(released, Pool, Slot, Word);
+end_claim(dead, Pool, Slot, Word) ->
+    taken = weir_pool_word:release_dead(Pool, Slot, Word),
+    weir_pool_word:occupy(Pool, Slot);
+end_claim(disowned, Pool, Slot, Word) ->
+    {ok, Claim} = weir_pool_word:disown(Pool, Slot, Word),
+    ok = weir_pool_word:revoke(Pool, Slot, Claim),
+    weir_pool_word:unreserve(Pool, Slot);
+end_claim(revoked, Pool, Slot, Word) ->
+    ok = weir_pool_word:revoke(Pool, Slot, weir_pool_word:claim_of(Word)),
+    weir_pool_word:unreserve(Pool, Slot);
+end_claim(vacated, Pool, Slot, _Word) ->
+    ok = weir_pool_word:vacate(Pool, Slot),
+    weir_pool_word:occupy(Pool, Slot).
+
+%% The manager may clear the mark after a search has hidden the marked slot.
+a_slot_that_was_hidden_under_a_mark_is_shown(_Config) ->
+    with_free([40], fun(Pool) ->
+        {ok, Word, _} = weir_pool_word:claim(Pool, 40, 7),
+        marked = weir_pool_word:mark(Pool, 40),
+        ok = weir_pool_bitmap:hide(Pool, 40),
+        ?assertEqual({marked, false}, {state(Pool, 40), is_shown(Pool, 40)}),
+        ok = weir_pool_word:unmark(Pool, 40),
+        free = weir_pool_word:release(Pool, 40, Word),
+        ?assert(is_shown(Pool, 40))
+    end).
+
+%% ---------------------------------------------------------------- searches
+
+%% A search in vain hides all slots but the first 24. Each slot that becomes free afterwards is found from everywhere.
+a_search_hides_what_is_claimed(_Config) ->
+    with_free([20, 60, 200], 10, fun(Pool) ->
+        Claims = [
+            begin
+                {ok, Word, _} = weir_pool_word:claim(Pool, Slot, 7),
+                {Slot, Word}
+            end
+         || Slot <- slots(Pool)
+        ],
+        none = weir_pool_word:find(Pool, 1, 8),
+        ?assertEqual(lists:seq(1, ?ALWAYS_READ), shown(Pool)),
+        [
+            begin
+                ok = end_claim(lists:nth(Slot rem length(?WAYS) + 1, ?WAYS), Pool, Slot, Word),
+                ?assertMatch({ok, Slot, _, _}, weir_pool_word:find(Pool, Slot rem 7 + 1, 8)),
+                none = weir_pool_word:find(Pool, 1, 8)
+            end
+         || {Slot, Word} <- Claims
+        ]
+    end).
+
+a_search_begins_anywhere_and_ends_with_overflow(_Config) ->
+    [
+        with_free(Sizes, 7, fun(#pool{size = Size, limit = Limit} = Pool) ->
+            [
+                begin
+                    Order = found_in_order(Pool, From),
+                    ?assertEqual(
+                        lists:seq(From, Size) ++ lists:seq(1, From - 1) ++ lists:seq(Size + 1, Limit), Order
+                    ),
+                    [ok = end_claim(vacated, Pool, Slot, none) || Slot <- Order]
+                end
+             || From <- lists:seq(1, Size)
+            ],
+            ?assertEqual(lists:seq(1, Limit), found_in_order(Pool, Size + 3))
+        end)
+     || Sizes <- [[1], [55], [56], [57], [113], [20, 60, 200]]
+    ],
+    %% A pool with overflow alone.
+    with_free([0], 5, fun(Pool) -> ?assertEqual([1, 2, 3, 4, 5], found_in_order(Pool, 1)) end).
+
+found_in_order(Pool, From) ->
+    case weir_pool_word:find(Pool, From, 8) of
+        {ok, Slot, _, _} -> [Slot | found_in_order(Pool, From)];
+        none -> []
+    end.
+
+%% All slots but the last are claimed. Two processes search without a pause, and so hide the last slot whenever the slot
+%% is not free. Whichever way makes the slot free again, a search finds the slot.
+a_slot_that_becomes_free_is_found_by_searches_under_way(_Config) ->
+    Rounds = weir_kit:long(1000, 5000),
+    with_free([60], fun(Pool) ->
+        [{ok, _, _} = weir_pool_word:claim(Pool, Slot, 7) || Slot <- lists:seq(1, 59)],
+        Stop = atomics:new(1, []),
+        Searches = atomics:new(2, []),
+        Found = counters:new(1, []),
+        Searchers = [
+            weir_kit:start(fun() -> search_until_stopped(Pool, Stop, N, Searches, Found) end)
+         || N <- [1, 2]
+        ],
+        [
+            begin
+                {ok, Word, _} = claim_in_the_end(Pool, 60),
+                ok = end_claim(Way, Pool, 60, Word),
+                %% A search that began before the slot was free may miss it. A search that begins now must find it.
+                Begun = [atomics:get(Searches, N) || N <- [1, 2]],
+                ok = await_found(Way, counters:get(Found, 1), Begun, Searches, Found, Pool)
+            end
+         || _ <- lists:seq(1, Rounds), Way <- ?WAYS
+        ],
+        atomics:put(Stop, 1, 1),
+        [ok = weir_kit:result(Searcher) || Searcher <- Searchers],
+        weir_kit:none(lost, lost(Pool))
+    end).
+
+search_until_stopped(Pool, Stop, N, Searches, Found) ->
+    case atomics:get(Stop, 1) of
+        1 ->
+            ok;
+        0 ->
+            case weir_pool_word:find(Pool, 1, N) of
+                {ok, 60, Word, _} ->
+                    free = weir_pool_word:release(Pool, 60, Word),
+                    counters:add(Found, 1, 1);
+                none ->
+                    ok
+            end,
+            atomics:add(Searches, N, 1),
+            search_until_stopped(Pool, Stop, N, Searches, Found)
+    end.
+
+%% The two searches may keep the slot from each other, but not for ten searches of each.
+await_found(Way, Before, Begun, Searches, Found, Pool) ->
+    case counters:get(Found, 1) > Before of
+        true ->
+            ok;
+        false ->
+            IsEnough = lists:all(fun({N, B}) -> atomics:get(Searches, N) > B + 10 end, lists:zip([1, 2], Begun)),
+            case IsEnough andalso counters:get(Found, 1) =:= Before of
+                true -> weir_kit:fault({not_found, Way, state(Pool, 60), is_shown(Pool, 60)});
+                false -> erlang:yield(), await_found(Way, Before, Begun, Searches, Found, Pool)
+            end
+    end.
+
+claim_in_the_end(Pool, Slot) ->
+    case weir_pool_word:claim(Pool, Slot, 9) of
+        {ok, Word, Pid} -> {ok, Word, Pid};
+        not_free -> claim_in_the_end(Pool, Slot)
+    end.
+
+%% Claimers hoard slots, so that nearly all slots are taken and searches go far. Meanwhile the manager takes slots out
+%% of use and puts them back. When all processes have ended, a search finds each free slot. Some claimers know the pool
+%% with an earlier size.
+all_free_slots_are_found_after_a_storm(_Config) ->
+    Rounds = weir_kit:long(60, 300),
+    [
+        with_free(Sizes, fun(Pool) ->
+            Found = [found_after_a_storm(Pool, Round) || Round <- lists:seq(1, Rounds)],
+            ?assert(lists:sum(Found) > Rounds)
+        end)
+     || Sizes <- [[60], [130], [20, 60, 200], [57, 58]]
+    ].
+
+found_after_a_storm(#pool{limit = Limit} = Pool, Round) ->
+    Enough = Limit div 4 + 2,
+    Smaller = weir_pool_terms:reshape(Pool, Limit - Limit div 3, Limit - Limit div 3),
+    Hoarders = [
+        weir_kit:start(fun() -> hoard(lists:nth(N rem 2 + 1, [Pool, Smaller]), N, 200, Enough, []) end)
+     || N <- lists:seq(1, 5)
+    ],
+    Manager = weir_kit:start(fun() -> disturb(Pool, 100) end),
+    Held = lists:append([weir_kit:result(Hoarder) || Hoarder <- Hoarders]),
+    ok = weir_kit:result(Manager),
+    weir_kit:none(lost, [{Round, Slot} || Slot <- lost(Pool)]),
+    Free = [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free],
+    weir_kit:same(found, {Round, Free}, {Round, lists:sort(found_in_order(Pool, Round rem Limit + 1))}),
+    %% The next round begins with free slots.
+    [free = weir_pool_word:release(Pool, Slot, Word) || {Slot, Word} <- Held],
+    [ok = end_claim(vacated, Pool, Slot, none) || Slot <- Free],
+    weir_kit:none(lost, [{Round, Slot} || Slot <- lost(Pool)]),
+    length(Free).
+
+%% Claims and releases slots N times. Returns the claims that are under way in the end.
+hoard(_Pool, _Holder, 0, _Enough, Held) ->
+    Held;
+hoard(Pool, Holder, N, Enough, Held) ->
+    case length(Held) < Enough andalso weir_pool_word:find(Pool, rand:uniform(Pool#pool.limit), Holder) of
+        {ok, Slot, Word, _} ->
+            hoard(Pool, Holder, N - 1, Enough, [{Slot, Word} | Held]);
+        _NoneOrEnough ->
+            {Some, Others} = lists:partition(fun(_) -> rand:uniform(8) =:= 1 end, Held),
+            [?assertMatch(R when R =:= free; R =:= reserved, weir_pool_word:release(Pool, S, W)) || {S, W} <- Some],
+            erlang:yield(),
+            hoard(Pool, Holder, N - 1, Enough, Others)
+    end.
+
+%% Leaves no slot marked or reserved.
+disturb(_Pool, 0) ->
+    ok;
+disturb(Pool, N) ->
+    Slot = rand:uniform(Pool#pool.limit),
+    case rand:uniform(3) =:= 1 andalso weir_pool_word:reserve(Pool, Slot) of
+        ok ->
+            erlang:yield(),
+            ok = weir_pool_word:vacate(Pool, Slot),
+            erlang:yield(),
+            ok = weir_pool_word:occupy(Pool, Slot);
+        _ ->
+            Marked = weir_pool_word:mark(Pool, Slot),
+            erlang:yield(),
+            _ = Marked =:= marked andalso weir_pool_word:unmark(Pool, Slot),
+            %% A claim may end while its slot is marked, and then leaves the slot reserved.
+            case weir_pool_word:unreserve(Pool, Slot) of
+                ok -> ok;
+                State -> ?assert(lists:member(State, [free, taken]))
+            end
+    end,
+    disturb(Pool, N - 1).
+
+%% ---------------------------------------------------------------- pools without processes
+
+with_vacant(Sizes, Fun) -> with_pool(Sizes, 0, Fun).
+
+with_free(Sizes, Fun) -> with_free(Sizes, 0, Fun).
+
+with_free(Sizes, Overflow, Fun) ->
+    with_pool(Sizes, Overflow, fun(Pool) ->
+        Worker = spawn(fun() -> ok end),
+        [ok = weir_pool_terms:fill(Pool, Slot, Worker) || Slot <- slots(Pool)],
+        [ok = weir_pool_word:occupy(Pool, Slot) || Slot <- slots(Pool)],
+        Fun(Pool)
+    end).
+
+%% Runs Fun with a pool that has grown through these sizes, and so may have more than one segment.
+with_pool([First | Grown], Overflow, Fun) ->
+    {ok, Conf} = weir_pool_opts:check(
+        #{size => First, worker => {m, f, []}, overflow => #{max => Overflow, linger => 0}}
+    ),
+    Base = erlang:unique_integer([positive, monotonic]) * (?MAX_SIZE + 1),
+    New = weir_pool_terms:new(?MODULE, Base, Conf, self()),
+    Pool = lists:foldl(fun(Size, P) -> weir_pool_terms:reshape(P, Size, Size + Overflow) end, New, Grown),
+    try
+        Fun(Pool)
+    after
+        ok = weir_pool_terms:erase_slots([Base])
+    end.
+
+slots(#pool{limit = Limit}) -> lists:seq(1, Limit).
+
+state(Pool, Slot) -> weir_pool_word:state(weir_pool_word:read(Pool, Slot)).
+
+is_shown(Pool, Slot) -> shown(Slot, Slot, Pool) =:= [Slot].
+
+%% Returns the slots that a search reads.
+shown(#pool{limit = Limit} = Pool) -> shown(1, Limit, Pool).
+
+shown(First, Last, Pool) ->
+    case weir_pool_bitmap:next(Pool, First, Last) of
+        {Bits, Slot, End} ->
+            [S || S <- lists:seq(Slot, End), (Bits bsr (S - Slot)) band 1 =:= 1] ++ shown(End + 1, Last, Pool);
+        none ->
+            []
+    end.
+
+%% Returns the free slots that no search finds. There are none unless a process is between two steps.
+lost(Pool) -> [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free, not is_shown(Pool, Slot)].
+
+clear_bit(Pool, Slot) ->
+    {Bitmap, Index, Bit, _More} = weir_pool_terms:bitmap(Pool, Slot),
+    atomics:put(Bitmap, Index, atomics:get(Bitmap, Index) band bnot (1 bsl Bit)).
