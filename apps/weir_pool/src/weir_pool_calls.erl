@@ -15,8 +15,8 @@
 %% A process is in at most one call at a time, so its pid is the key. weir_pool_call makes steps 3 and 4 in an `after',
 %% so only a killed caller leaves these steps out. weir_pool_callers then corrects table and words.
 %%
-%% The words do not move when a pool is resized or a worker replaced. The table ends with the manager: a call that is
-%% under way then finds no table in step 4, and a call that finds none in step 1 is not counted.
+%% The words do not move when a pool is resized or a worker replaced. The table ends with the manager. A call that is
+%% under way then finds no table in step 4. A call that finds no table in step 1 is not counted.
 %% @private
 -module(weir_pool_calls).
 

@@ -4,8 +4,8 @@
 %% or from weir_pool_slots. Each change has a time-out. After the time-out the manager undoes a resize or a replacement,
 %% and its caller gets `{error, timeout}'.
 %%
-%% A resize to more slots first starts the workers of the new slots, fills the slots, and then publishes the new shape,
-%% so no process sees a new slot without its worker. With `start => async' it publishes first. A resize to fewer slots
+%% A resize to more slots starts the workers of the new slots, fills the slots, and then publishes the new shape. No
+%% process sees a new slot without its worker. With `start => async' it publishes first. A resize to fewer slots
 %% publishes the shape first, so no process picks or claims a slot any more when the manager takes it out of use.
 %%
 %% The manager refuses a change that would wait for its own caller: a replacement of a worker that the caller has

@@ -1,12 +1,12 @@
 %% @doc Processes that connect themselves: their names, and the slots of the names.
 %%
 %% Not a process: the manager calls handle/3 with its state. weir_pool_slots knows which process is connected in a slot.
-%% One rule keeps claims exclusive: while a slot is claimed whose process has disconnected itself, it belongs to that
-%% claim, and a process that connects there waits until the claim has ended.
+%% One rule keeps claims exclusive. If a process disconnects itself while it is claimed, its slot belongs to the claim.
+%% A process that connects there waits until the claim has ended.
 %%
-%% A new name gets the first vacant slot. With the strategies `random' and `hash' it gets the slot that is farthest from
-%% the filled slots, so the keys and picks of a vacant slot are spread: the middle of the longest row of vacant slots,
-%% where the last slot and the first are neighbors. Among rows of equal length that row is preferred, then the first.
+%% A new name gets the first vacant slot. With the strategies `random' and `hash' it gets the middle of the
+%% longest row of vacant slots, where the last slot and the first are neighbors. A slot far from all others spreads the
+%% picks of a vacant slot. Among rows of equal length that row is preferred, then the first.
 %% gproc_pool has the same rule.
 %% @private
 -module(weir_pool_members).

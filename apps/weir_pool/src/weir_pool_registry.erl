@@ -4,10 +4,9 @@
 %% manager alone writes the pool's main term and the row of the name. Any process may read the tables.
 %%
 %% The registry monitors the managers. If a manager ends without unregistering, the registry removes its main term and
-%% its row. A process of low priority, the *eraser*, erases the slot terms in the background, because erasing a term
-%% copies the node's table of persistent terms. There is one eraser at a time. It
-%% finds the slot terms of a pool by their keys, among all terms. If it cannot be spawned, the registry tries again
-%% after 100 milliseconds.
+%% its row. A process of low priority, the *eraser*, erases the slot terms in the background, because each erased term
+%% copies the node's table of persistent terms. There is one eraser at a time. The eraser finds the slot terms of a pool
+%% by their keys, among all terms. If the eraser cannot be spawned, the registry tries again after 100 milliseconds.
 %%
 %% The registry makes no call. If a name is taken, the process that wants the name checks whether its holder lives. If
 %% the holder is dead, that process unregisters it without waiting for the monitor's message.
@@ -65,7 +64,7 @@
     eraser = none :: none | {Bases :: [non_neg_integer()], Monitor :: reference()}
 }).
 
-%% Key of a row for a pool whose terms are to be erased.
+%% Key of a row for a pool that has ended and whose terms the eraser has not erased yet.
 -define(TO_ERASE(Base), {?MODULE, Base}).
 
 %% @doc Starts the registry.

@@ -35,7 +35,8 @@
 %% tried again after 100 milliseconds, and the manager does not count it.
 %%
 %% Succession. If the manager is killed, this process stops its worker and ends. The next manager of the pool starts no
-%% worker before that, because a worker may have a registered name. It finds this process in the table of supervisors.
+%% worker before that, because a worker may have a registered name. The successor finds this process in the table of
+%% supervisors.
 %%
 %% The supervisor logs the death and the replacement of its worker itself, so a stuck logger delays one slot only.
 %% @private
@@ -57,7 +58,7 @@
 
 -type keep() :: boolean() | if_started.
 %% `if_started': as `false' until a worker has started, then as `true'. If the first start fails, the supervisor
-%% therefore ends, even if the manager handles the failure late.
+%% therefore ends, and does not wait for a decision of the manager.
 
 -record(state, {
     name :: weir_pool:name(),

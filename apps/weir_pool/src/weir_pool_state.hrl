@@ -46,12 +46,13 @@
     %% Whether an overflow slot may have become idle since the overflow was shrunk.
     may_shrink = false :: boolean(),
 
-    %% weir_pool_manager. Monotonic milliseconds of the restarts within the last period, the oldest first, and how many
-    %% they are; starts that failed in a row; whether a tick is due; when the words were polled, and how many slots
-    %% were claimed then.
+    %% weir_pool_manager
+    %% Number and monotonic milliseconds of the restarts within the last period, the oldest first.
     restarts = {0, queue:new()} :: {non_neg_integer(), queue:queue(integer())},
+    %% Starts that failed since the last start that succeeded.
     failed_in_a_row = 0 :: non_neg_integer(),
     is_ticking = false :: boolean(),
+    %% Monotonic milliseconds of the last poll of the words, and the number of slots that were claimed then.
     last_poll = erlang:monotonic_time(millisecond) :: integer(),
     claimed = 0 :: non_neg_integer(),
 
