@@ -497,16 +497,16 @@ claim(Name, Fun) -> claim(Name, Fun, #{}).
 %% other process can claim this worker. A process may make further claims inside the function.
 %%
 %% If the function raises an exception, the worker is released first, and the exception passes through. Only one kind of
-%% exception ends the claim as abandoned: the exit of a call to this worker that timed out (`{timeout, {_, _, [Worker |
-%% _]}}', as of `gen_server:call/3', with the worker's pid or name), because the worker is likely to be still busy. A
-%% claim is also abandoned if its process dies: the pool notices that within a second, and within milliseconds while
-%% claims wait. The option `abandoned' decides what the pool does with the worker.
+%% exception ends the claim as abandoned: the exit of a call to this worker that timed out. That exit is `{timeout, {_,
+%% _, [Worker | _]}}', as of `gen_server:call/3', with the worker's pid or name. The worker is likely to be still busy
+%% then. A claim is also abandoned if its process dies: the pool notices that within a second, and within milliseconds
+%% while claims wait. The option `abandoned' decides what the pool does with the worker.
 %%
 %% A worker that dies during its claim is replaced like any other. A worker that was killed while it was idle may be
 %% given to one claim before the pool knows: that claim's first call fails with `noproc'. A program that kills a worker
 %% and claims at once gets this worker in almost all of 300 tries. Remedy: let the exit of the call pass through, so
-%% that no later claim gets this worker, and try the claim again; or use {@link checkout/2}, which passes over workers
-%% that are dead.
+%% that no later claim gets this worker, and try the claim again. As an alternative, {@link checkout/2} passes over
+%% workers that are dead.
 %%
 %% With `covers => work' the claim spawns two processes. If the process table is full, it raises `system_limit', and the
 %% worker is free again.

@@ -8,8 +8,8 @@
 %% process sees a new slot without its worker. With `start => async' it publishes first. A resize to fewer slots
 %% publishes the shape first, so no process picks or claims a slot any more when the manager takes it out of use.
 %%
-%% The manager refuses a change that would wait for its own caller: a replacement of a worker that the caller has
-%% claimed, or a drain of a pool with such a worker.
+%% The manager refuses a change that would wait for its own caller. A caller that has claimed a worker can neither
+%% replace that worker nor drain the pool.
 %% @private
 -module(weir_pool_change).
 

@@ -15,7 +15,7 @@
 %% A time-out and a grant may cross each other. poolboy (issues 64 and 70), worker_pool (37, 42) and poolex (210) have
 %% all lost workers at this point. Here, a claimer whose time-out has passed asks the queue to cancel its request, and
 %% waits for the answer to the request. The queue answers every request exactly once: with a grant, with a refusal, or
-%% with `timeout' if the request was canceled or is late. So a claimer that receives a grant takes the worker over, even
+%% with `timeout' if the request was canceled or is late. A claimer that receives a grant takes the worker over, even
 %% after its time-out. If the queue has taken the grant back by then, the claimer asks again. A claimer that receives
 %% any other answer knows that no grant follows. If the queue dies, the message of the monitor arrives in place of the
 %% answer, or after it. In none of these cases does a message remain in the mailbox, and no receive searches a long
@@ -95,9 +95,9 @@
 -type use() :: fun((pid()) -> term()) | checkout | {work, fun((pid()) -> term()), Deadline :: integer() | infinity}.
 %% Purpose of a claim: a fun, a ticket, or a fun that a child runs until the deadline.
 
-%% Largest number of yields, each followed by a search, before a claimer asks the queue. Of a million claims by 100
-%% processes (see above), some 1,500 reach the queue if one yield is allowed, 130 with four yields, and none with eight.
-%% Where workers are used for longer, eight yields take 3 us, half the cost of the queue.
+%% Largest number of yields, each followed by a search, before a claimer asks the queue. In a test of a million claims
+%% by 100 processes (see above), some 1,500 reach the queue if one yield is allowed, 130 with four yields, and none with
+%% eight. Where workers are used for longer, eight yields take 3 us, half the cost of the queue.
 -define(YIELDS, 8).
 %% Largest number of slots that these searches read together. The larger the pool, the fewer yields.
 -define(READS, 1000).
@@ -166,7 +166,7 @@ why_over(Worker) ->
         false -> worker_down
     end.
 
-%% Returns the process that made the claim. Another process may give the claim back.
+%% Returns the process that made the claim, which need not be the process that gives it back.
 claimer(Word) -> weir_pool_holder:pid(weir_pool_word:holder(weir_pool_word:claim_of(Word))).
 
 %% @doc See {@link weir_pool:slot/1}.
@@ -447,7 +447,7 @@ await_work(Child, Ref, Left, Pool, Slot, Word, Worker) ->
     receive
         {'DOWN', Ref, process, Child, {?MODULE, Outcome}} ->
             use(fun(_Worker) -> outcome(Outcome) end, Pool, Slot, Word, Worker);
-        %% Another process or a link has killed the child, and the worker may be busy with its call.
+        %% The child was killed by a process or a link, and the worker may be busy with its call.
         {'DOWN', Ref, process, Child, Reason} ->
             _ = disown(Pool, Slot, Word, killed, self()),
             exit(Reason)

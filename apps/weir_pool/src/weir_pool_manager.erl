@@ -21,13 +21,13 @@
 %% == Ticks ==
 %%
 %% Claims send no messages. The manager therefore polls the words of the slots: which slots are claimed, and by which
-%% processes (weir_pool_abandon). It does so at each tick, once a second, and also when the queue notifies it that a
-%% request has waited for long. An idle pool has no ticks: if a tick finds no claim, no counted call and no request, the
-%% manager sets the mode of the signals to `?UNWATCHED'. If the next tick finds the mode unchanged, that tick is the
-%% last. The first claim or counted call that reads this mode changes the mode and notifies the manager, which ticks
-%% again. A claimer may read the mode before the manager changes it, and claim after that tick. The second tick finds
-%% this claim. If such a claimer is not scheduled for a second, and is then killed in its claim, the manager finds the
-%% claim when the pool is used again.
+%% processes (weir_pool_abandon). The manager polls at each tick, once a second, and also when the queue notifies it
+%% that a request has waited for long. An idle pool has no ticks: if a tick finds no claim, no counted call and no
+%% request, the manager sets the mode of the signals to `?UNWATCHED'. If the next tick finds the mode unchanged, that
+%% tick is the last. The first claim or counted call that reads this mode changes the mode and notifies the manager,
+%% which ticks again. A claimer may read the mode before the manager changes it, and claim after that tick. The second
+%% tick finds this claim. If such a claimer is not scheduled for a second, and is then killed in its claim, the manager
+%% finds the claim when the pool is used again.
 %%
 %% == Limits of the node ==
 %%
@@ -349,8 +349,8 @@ start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = Ope
             end
     end.
 
-%% Reports the first failure in a row, the second, the fourth, the eighth and so on. Of failures at a limit of the node,
-%% reports only the first.
+%% Reports the first failure in a row, the second, the fourth, the eighth and so on. At a limit of the node,
+%% reports only the first failure.
 report_rarely(Slot, Reason, IsLimit, #state{pool = #pool{name = Name}, failed_in_a_row = N}) ->
     case N =:= 1 orelse (N band (N - 1) =:= 0 andalso not IsLimit) of
         true ->

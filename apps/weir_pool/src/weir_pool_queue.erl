@@ -4,12 +4,12 @@
 %% gets exactly one answer: a grant of a worker, or an error. A process that frees a slot while a request waits wakes
 %% the queue, which claims the slot and grants it to the next waiter.
 %%
-%% The modes are those of Go's sync.Mutex. In the mode `SOMEBODY_WAITS', newcomers may take a slot that was just freed:
-%% a newcomer is running and uses the worker at once, while a waiter first has to be scheduled. If the next waiter has
-%% waited for longer than the patience (?PATIENCE_MS), the mode becomes `STARVING': newcomers go to the queue, and only
-%% the queue takes slots, until the next waiter has waited for less than the patience.
+%% The modes are those of Go's sync.Mutex. In the mode `SOMEBODY_WAITS', newcomers may take a slot that was just freed.
+%% A newcomer is running and uses the worker at once, while a waiter first has to be scheduled. If the next waiter has
+%% waited for longer than the patience (?PATIENCE_MS), the mode becomes `STARVING'. Newcomers then go to the queue, and
+%% only the queue takes slots, until the next waiter has waited for less than the patience.
 %%
-%% The queue never makes a call and never waits for another process. It monitors all waiters.
+%% The queue never makes a call and never waits for another process. A monitor tells the queue when a waiter dies.
 %%
 %% == No wake-up is lost ==
 %%
@@ -26,21 +26,21 @@
 %% == Handing over ==
 %%
 %% The queue claims a slot in its own name and sends the grant. The waiter takes the grant over: it puts its own number
-%% into the word by a compare-and-exchange. So at any time exactly one process is responsible for a claimed word:
+%% into the word by a compare-and-exchange. Exactly one process is responsible for a claimed word at any time:
 %%
 %% <ul>
 %% <li>If the queue dies, the pool ends too. The waiter gets the message of its monitor in place of an answer. The
 %%   waiter then finds no pool, or asks the next pool of that name with the time of its first request.</li>
-%% <li>If a waiter dies, the queue gets the message of its monitor and removes the request. If the waiter has had a grant
-%%   and has not taken it over, the queue frees the slot. The worker has not seen this claim, so it stays.</li>
+%% <li>If a waiter dies, the queue gets the message of its monitor and removes the request. If the waiter has had a
+%%   grant and has not taken it over, the queue frees the slot. The worker has not seen this claim, so it stays.</li>
 %% <li>If a waiter does not take a grant over within ?TICKS_TO_TAKE_OVER ticks, the queue takes the grant back: it frees
 %%   the slot, and claims it again for other waiters. Such a waiter is suspended, needs long to die, or is not
 %%   scheduled. On a busy machine the ticks are late too, so all waiters get more time.</li>
 %% <li>If the worker dies, its slot is vacant, and no waiter can take the grant over.</li>
 %% </ul>
 %%
-%% A waiter whose take-over fails asks again with the time of its first request. So it keeps its place, and `max_queue'
-%% does not count against it.
+%% A waiter whose take-over fails asks again with the time of its first request. The waiter keeps its place, and
+%% `max_queue' does not count against it.
 %%
 %% == Waiters that are not scheduled ==
 %%
@@ -50,9 +50,9 @@
 %% the exchange succeeds once. The others ask again and keep their places. 20 suspended waiters need two such rounds,
 %% 340 need four.
 %%
-%% Every other grant still goes to one waiter, which has the full time. So on a machine where all waiters are scheduled
-%% late, a waiter never has less time than on an idle machine, and a slot that was taken back goes to the first waiter
-%% that is scheduled.
+%% Every other grant still goes to one waiter, which has the full time. On a machine where all waiters are scheduled
+%% late, a waiter never has less time than on an idle machine. A slot that was taken back goes to the first waiter that
+%% is scheduled.
 %%
 %% == Names and shapes ==
 %%
@@ -131,7 +131,7 @@
     waiting = 0 :: non_neg_integer(),
     oldest = 0 :: integer(),
     longest = 0 :: non_neg_integer(),
-    %% First slot of the next search. It advances with each grant, so that all workers are used equally.
+    %% First slot of the next search. Each grant advances it, so that all workers are used equally.
     next = 1 :: pos_integer(),
     is_ticking = false :: boolean()
 }).
@@ -140,7 +140,7 @@
     {granted, #pool{}, weir_pool:slot(), weir_pool_word:word(), Worker :: pid()}
     | {error, weir_pool:claim_error()}
     | gone.
-%% `gone': the queue belongs to a newer pool than the one that the request was for.
+%% `gone': the request was for an earlier pool of the same name.
 
 %% @doc Starts the queue of a pool, linked to its manager.
 -spec start_link(weir_pool:name(), Base :: non_neg_integer(), #conf{}) -> {ok, pid()} | ignore | {error, term()}.

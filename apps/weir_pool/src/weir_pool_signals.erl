@@ -78,7 +78,8 @@ new() -> atomics:new(?WORDS, [{signed, true}]).
 
 %% ---------------------------------------------------------------- the mode
 
-%% @doc Notifies the manager that a pool is in use, if it was unwatched. Of several callers, one sends the message.
+%% @doc Notifies the manager that a pool is in use, if it was unwatched. If several processes call this at once, only
+%% the first sends the message.
 -spec watch(#pool{}) -> ok.
 watch(#pool{signals = Signals} = Pool) ->
     case atomics:compare_exchange(Signals, ?SIGNAL_MODE, ?UNWATCHED, ?NOBODY_WAITS) of

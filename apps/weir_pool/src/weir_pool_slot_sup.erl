@@ -100,7 +100,7 @@ renew(SlotSup, Worker, Report) -> gen_server:cast(SlotSup, {renew, Worker, Repor
 retire(SlotSup) -> gen_server:cast(SlotSup, retire).
 
 %% @doc Returns the pause before the next attempt, in milliseconds. The pause is 0 without a failed attempt and `Min'
-%% after the first. It doubles with each further attempt up to `Max'. A random part of up to a half is subtracted.
+%% after the first. Each further attempt doubles the pause, up to `Max'. A random part of up to a half is subtracted.
 -spec delay(Attempts :: non_neg_integer(), {MinMs :: pos_integer(), MaxMs :: pos_integer()}) ->
     DelayMs :: non_neg_integer().
 delay(0, _MinMax) ->

@@ -7,8 +7,9 @@
 %% the pid of the slot's worker (weir_pool_word).
 %%
 %% A slot has at most one *action*: what the manager does with the slot once no claim holds it. The manager performs it
-%% with act/2 when the word is reserved or vacant and no exam of the worker is under way. A new action replaces an older
-%% one, and the caller that waits for the older one gets an error.
+%% with act/2 when the word is reserved or vacant. The action `leave' also waits for an exam of the worker that is under
+%% way; `retire' and `swap' do not. A new action replaces an older one, and the caller that waits for the older one gets
+%% an error.
 %%
 %% Each supervisor of a worker (weir_pool_slot_sup) has one *role*:
 %% <ul>
@@ -43,8 +44,8 @@
     | retire
     | swap
     | leave.
-%% What the manager does with a slot once no claim holds it: it stops the worker for good (`retire'), puts the
-%% replacement into the slot (`swap'), or leaves the slot without the process that has disconnected itself (`leave').
+%% An action of the manager on a slot that no claim holds. `retire' stops the worker for good. `swap' puts the
+%% replacement into the slot. `leave' leaves the slot without the process that has disconnected itself.
 
 -type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired | killed.
 
