@@ -180,8 +180,9 @@ handle_info(_Ignored, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, #state{worker = undefined}) -> ok;
-terminate(_Reason, #state{worker = Worker, conf = #conf{shutdown = Shutdown}}) -> stop(Worker, Shutdown).
+terminate(_Reason, #state{name = Name, worker = Worker, conf = #conf{shutdown = Shutdown}}) ->
+    _ = Worker =/= undefined andalso stop(Worker, Shutdown),
+    weir_pool_registry:remove_sup(Name, self()).
 
 %% @private
 -spec code_change(term(), #state{}, term()) -> {ok, #state{}}.
