@@ -11,8 +11,8 @@
 %% The registry makes no call. If a name is taken, the process that wants the name checks whether its holder lives. If
 %% the holder is dead, that process unregisters it without waiting for the monitor's message.
 %%
-%% The table of supervisors has a row for each supervisor of a worker. The supervisor inserts its row, and deletes it when
-%% its worker has stopped. The manager deletes the row of a supervisor that was killed. If a manager is killed, its
+%% The table of supervisors has a row for each supervisor of a worker. The supervisor inserts its row, and deletes it
+%% when its worker has stopped. The manager deletes the row of a supervisor that was killed. If a manager is killed, its
 %% successor reads in this table which supervisors still have to stop their workers.
 %%
 %% Crashes. The tables belong to weir_pool_sup and outlive the registry. The next registry monitors every holder again;
