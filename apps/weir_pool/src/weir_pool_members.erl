@@ -6,8 +6,8 @@
 %%
 %% A new name gets the first vacant slot. With the strategies `random' and `hash' it gets the middle of the longest row
 %% of vacant slots, where the last slot and the first are neighbors. A slot far from all others spreads the picks of a
-%% vacant slot. Of several rows of that length, the name gets the row that goes from the last slots on to the first. If
-%% that row is not among them, the name gets the first row. gproc_pool has the same rule.
+%% vacant slot. If several rows have that length, the name gets the row that goes from the last slots on to the first
+%% slots. If that row is shorter, the name gets the first of the rows. gproc_pool has the same rule.
 %% @private
 -module(weir_pool_members).
 
