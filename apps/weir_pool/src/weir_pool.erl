@@ -347,12 +347,13 @@ child_spec(Opts) ->
 %% @doc Returns a child specification for a supervisor, with the id `{weir_pool, Name}'.
 %%
 %% The child is `permanent'. Do not make it `transient': a pool that gives up exits with `shutdown', and a supervisor
-%% does not restart a transient child after that. The options are checked when the child is started.
+%% does not restart a transient child after that. The options are checked when the child is started. If the node
+%% can have no other process or port, the start waits for one: meanwhile the supervisor handles nothing else.
 -spec child_spec(name(), opts()) -> supervisor:child_spec().
 child_spec(Name, Opts) ->
     #{
         id => {?MODULE, Name},
-        start => {?MODULE, start_link, [Name, Opts]},
+        start => {weir_pool_boot, start_child, [Name, Opts]},
         restart => permanent,
         shutdown => infinity,
         type => supervisor,

@@ -10,7 +10,7 @@
 %% @private
 -module(weir_pool_boot).
 
--export([start/2, start_link/2, stop/1, drain/2]).
+-export([start/2, start_link/2, start_child/2, stop/1, drain/2]).
 -export([open/3, drain_and_stop/3, run/2]).
 
 -include("weir_pool.hrl").
@@ -24,7 +24,7 @@ start(Name, Opts) ->
     case weir_pool_opts:check(Opts) of
         {ok, Conf} ->
             case in_task(open, [Name, Conf, fun weir_pool_pools_sup:start_pool/3]) of
-                {ok, _Manager} -> ok;
+                {ok, _PoolSup} -> ok;
                 {error, system_limit} -> {error, {pool_down, system_limit}};
                 {error, _} = Error -> Error
             end;
@@ -39,6 +39,11 @@ start_link(Name, Opts) ->
         {ok, Conf} -> open(Name, Conf, fun weir_pool_manager:start_link/3);
         {error, _} = Error -> Error
     end.
+
+%% @doc Like {@link start_link/2}, for a child specification. At a limit of the node waits until the pool can be
+%% started: a supervisor would restart the pool without a pause, and give up.
+-spec start_child(weir_pool:name(), weir_pool:opts()) -> {ok, pid()} | {error, weir_pool:start_error()}.
+start_child(Name, Opts) -> weir_pool_limit:patiently(fun() -> start_link(Name, Opts) end).
 
 %% Runs a function in a task, and waits for its result. The monitor is made in this function and is in every clause of
 %% the receive, so the receive does not search messages that came before. The task waits for the message `run', so that
@@ -76,9 +81,9 @@ open(Name, Conf, Start) ->
             {error, already_started};
         {_, false} ->
             Opener = alias([reply]),
-            case Start(Name, Conf, Opener) of
-                {ok, Manager} ->
-                    await_open(Manager, Opener);
+            case Start(Name, Conf, {first_start, Opener}) of
+                {ok, Root} ->
+                    await_open(Root, Opener);
                 {error, Reason} ->
                     true = unalias(Opener),
                     {error, {pool_down, limit_or(Reason)}}
@@ -99,28 +104,30 @@ is_taken(Name) ->
         {error, no_pool} -> false
     end.
 
-%% A manager that gives up sends the reason before it ends, because a monitor that is set after its end gets `noproc'.
-await_open(Manager, Opener) ->
-    Monitor = monitor(process, Manager),
+%% Waits until a pool is open. The root is the pool's own supervisor, or the manager of a linked pool. A manager that
+%% gives up sends the reason before it ends, because a monitor that is set after its end gets `noproc'. If the manager
+%% of start/2 is killed, its supervisor starts another manager, which answers in its place.
+await_open(Root, Opener) ->
+    Monitor = monitor(process, Root),
     receive
         {Opener, open} ->
             true = demonitor(Monitor, [flush]),
-            {ok, Manager};
+            {ok, Root};
         {Opener, {error, _} = Error} ->
             receive
-                {'DOWN', Monitor, process, Manager, _} -> not_open(Manager, Error)
+                {'DOWN', Monitor, process, Root, _} -> not_open(Root, Error)
             end;
-        {'DOWN', Monitor, process, Manager, Reason} ->
+        {'DOWN', Monitor, process, Root, Reason} ->
             true = unalias(Opener),
-            not_open(Manager, {error, {pool_down, Reason}})
+            not_open(Root, {error, {pool_down, Reason}})
     end.
 
-%% The manager may be linked to the caller. A caller that does not trap exits may get the exit signal before the error,
-%% as with supervisor:start_link/2.
-not_open(Manager, Error) ->
-    true = unlink(Manager),
+%% The root may be linked to the caller. A caller that does not trap exits may get the exit signal before the error, as
+%% with supervisor:start_link/2.
+not_open(Root, Error) ->
+    true = unlink(Root),
     receive
-        {'EXIT', Manager, _} -> Error
+        {'EXIT', Root, _} -> Error
     after 0 -> Error
     end.
 

@@ -121,12 +121,12 @@ resized(Resize, State) ->
 %% Stops the workers that the resize has started.
 undo(Reason, #state{resize = #resize{from = From, timer = Timer, begun = Begun}} = State) ->
     ok = cancel_timer(Timer),
-    reply(From, {error, Reason}, lists:foldl(fun undo_slot/2, State#state{resize = none}, Begun)).
+    reply(From, {error, Reason}, lists:foldl(fun undo_slot/2, State#state{resize = none, may_shrink = true}, Begun)).
 
 undo_slot(Slot, State) ->
     case {weir_pool_slots:sup(Slot, State), weir_pool_slots:worker(Slot, State)} of
         {undefined, _} -> State;
-        {Sup, undefined} -> weir_pool_slots:stop_start(Sup, State);
+        {Sup, undefined} -> weir_pool_slots:abort_start(Sup, State);
         {_Sup, _Worker} -> weir_pool_slots:withdraw(Slot, retire, State)
     end.
 
@@ -222,12 +222,12 @@ drain_member(Slot, State) ->
         false -> State
     end.
 
-drain_sup(_Sup, Leaving, State) when Leaving =:= retired; Leaving =:= killed ->
+drain_sup(_Sup, Leaving, State) when Leaving =:= retired; Leaving =:= aborted; Leaving =:= killed ->
     State;
 drain_sup(Sup, Role, State) ->
     case is_integer(Role) andalso weir_pool_slots:worker(Role, State) of
         Worker when is_pid(Worker) -> weir_pool_slots:withdraw(Role, retire, State);
-        _ -> weir_pool_slots:stop_start(Sup, State)
+        _ -> weir_pool_slots:abort_start(Sup, State)
     end.
 
 %% ---------------------------------------------------------------- ends without success

@@ -341,13 +341,15 @@ none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
     Wait = #wait{name = Name, use = Use, asked = Asked, deadline = deadline(Asked, Timeout)},
     try_again(min(?YIELDS, ?READS div max(1, Limit)), Wait).
 
-try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
+try_again(Yields, #wait{name = Name, use = Use, was_granted = WasGranted} = Wait) ->
     _ = Yields > 0 andalso erlang:yield(),
     Claimer = weir_pool_holder:claimer(),
     case weir_pool_terms:pool(Name) of
         #pool{signals = Signals} = Pool ->
             case atomics:get(Signals, ?SIGNAL_MODE) =/= ?STARVING andalso find(Use, Pool, Claimer) of
-                {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
+                {ok, Slot, Word, Pid} ->
+                    _ = WasGranted andalso weir_pool_terms:count(Pool, ?WAITS),
+                    use(Use, Pool, Slot, Word, Pid);
                 none when Yields > 1 -> try_again(Yields - 1, Wait);
                 _NoneOrStarving -> ask(Pool, Claimer, Wait)
             end;

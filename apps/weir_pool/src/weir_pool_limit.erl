@@ -14,6 +14,8 @@
 -spec is_limit(Reason :: term()) -> boolean().
 is_limit({exception, error, Reason, _Stacktrace}) -> is_limit(Reason);
 is_limit({'EXIT', Reason}) -> is_limit(Reason);
+is_limit({pool_down, Reason}) -> is_limit(Reason);
+is_limit({start_failed, _Slot, Reason}) -> is_limit(Reason);
 is_limit({system_limit, _Stacktrace}) -> true;
 is_limit(Reason) -> Reason =:= system_limit.
 

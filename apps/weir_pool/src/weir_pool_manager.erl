@@ -56,8 +56,9 @@
 -include("weir_pool.hrl").
 -include("weir_pool_state.hrl").
 
--type opener() :: reference() | none.
-%% An alias (`[reply]') of the process that starts the pool; `none' if its supervisor restarts it.
+-type opener() :: {first_start | restart, Alias :: reference()}.
+%% An alias (`[reply]') of the process that starts the pool. The alias ends with its first message, so the starter is
+%% answered once: by the first manager, or by a successor if the first manager was killed while the pool started.
 
 -type phase() ::
     {inheriting, #{Monitor :: reference() => SlotSup :: pid()}}
@@ -75,11 +76,7 @@
 -define(MIN_POLL_MS, 10).
 -define(SLOTS_POLLED_IN_A_MS, 20).
 
-%% Milliseconds beyond `shutdown' that the supervisors have to stop their workers and end. A supervisor that waits for a
-%% worker's start function cannot end before that function returns.
--define(GRACE_MS, 5000).
-
-%% @doc Starts a pool, and returns before it is open. Afterwards the opener receives `{Opener, open | {error, _}}'.
+%% @doc Starts a pool, and returns before it is open. Afterwards the opener receives `{Alias, open | {error, _}}'.
 -spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | ignore | {error, term()}.
 start_link(Name, Conf, Opener) ->
     try
@@ -116,9 +113,8 @@ init({Name, Conf, Parent, Opener}) ->
             {ok, taken, {continue, taken}}
     end.
 
-send_opener(_Message, none) -> ok;
-send_opener(Message, Opener) ->
-    Opener ! {Opener, Message},
+send_opener(Message, {_Start, Alias}) ->
+    Alias ! {Alias, Message},
     ok.
 
 %% @private
@@ -149,7 +145,7 @@ open(#state{pool = Pool, opener = Opener} = State) ->
     ok = weir_pool_terms:open(Pool),
     ok = weir_pool_check:begin_round(State),
     ok = send_opener(open, Opener),
-    State#state{phase = open, opener = none}.
+    State#state{phase = open}.
 
 give_up(Reason, #state{opener = Opener} = State) ->
     ok = send_opener({error, Reason}, Opener),
@@ -211,7 +207,10 @@ settle(State) ->
 %% @private
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}} | {stop, {shutdown, term()}, #state{}}.
 handle_cast({started, Slot, Sup, Worker, IsRestart}, State) ->
-    started(weir_pool_slots:role(Sup, State), Slot, Worker, IsRestart, State);
+    case weir_pool_slots:role(Sup, State) of
+        aborted -> {noreply, weir_pool_slots:aborted_started(Sup, State)};
+        Role -> started(Role, Slot, Worker, IsRestart, State)
+    end;
 handle_cast({start_failed, Slot, Sup, Reason}, State) ->
     start_failed(weir_pool_slots:role(Sup, State), Slot, Reason, State);
 handle_cast(watch, State) ->
@@ -254,6 +253,8 @@ handle_info(predecessors_late, #state{phase = {inheriting, Awaited}} = State) ->
     {noreply, State};
 handle_info({not_spawned, Role}, State) ->
     not_spawned(Role, State);
+handle_info({abort_late, Sup}, State) ->
+    {noreply, weir_pool_slots:abort_late(Sup, State)};
 handle_info({start_again, Slot}, State) ->
     {noreply, start_again(Slot, State)};
 handle_info({{holder_down, Slot, Claim}, _Monitor, process, Holder, _Reason}, State) ->
@@ -314,7 +315,7 @@ started(Slot, Slot, Worker, IsRestart, State) ->
     case settle(weir_pool_change:started(Slot, Worker, Filled)) of
         #state{phase = {opening, [Slot | More]}, conf = #conf{start = sync}} = Started when not IsRestart ->
             {noreply, start_next(Started#state{phase = {opening, More}})};
-        #state{pool = #pool{size = Size}} = Started when Slot > Size ->
+        #state{pool = #pool{size = Size}, resize = none} = Started when Slot > Size ->
             {noreply, weir_pool_overflow:started(Slot, Started)};
         Started when IsRestart ->
             spend(Started);
@@ -324,13 +325,13 @@ started(Slot, Slot, Worker, IsRestart, State) ->
 started({spare, _} = Role, _Slot, Worker, _IsRestart, State) ->
     {noreply, settle(weir_pool_change:started(Role, Worker, State))};
 started(Ended, _Slot, Worker, _IsRestart, State) when Ended =:= killed; Ended =:= none ->
-    %% The supervisor was killed (weir_pool_slots:stop_start/2), and the worker may have no link to it.
+    %% The supervisor was killed (weir_pool_slots:abort_late/2), and the worker may have no link to it.
     true = exit(Worker, kill),
     {noreply, State};
 started(retired, _Slot, _Worker, _IsRestart, State) ->
     {noreply, State}.
 
-start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = Opener} = State) ->
+start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = {Start, _}} = State) ->
     #pool{name = Name, size = Size} = Pool,
     #state{failed_in_a_row = InARow} = State,
     ok = weir_pool_terms:count(Pool, ?START_FAILURES),
@@ -338,7 +339,7 @@ start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = Ope
     Failed = State#state{failed_in_a_row = InARow + 1},
     IsLimit = weir_pool_limit:is_limit(Reason),
     case Phase of
-        {opening, _} when Opener =/= none; not IsLimit ->
+        {opening, _} when Start =:= first_start; not IsLimit ->
             give_up({start_failed, Slot, Reason}, Failed);
         _ ->
             ok = report_rarely(Slot, Reason, IsLimit, Failed),
@@ -395,7 +396,7 @@ sup_ended(Sup, Reason, State) ->
         #state{phase = {opening, [Role | More]}} when Reason =:= normal ->
             %% The start function returned `ignore'.
             {noreply, start_next(Changed#state{phase = {opening, More}})};
-        #state{phase = {opening, [Role | _]}, opener = none} when Reason =:= {shutdown, start_failed} ->
+        #state{phase = {opening, [Role | _]}, opener = {restart, _}} when Reason =:= {shutdown, start_failed} ->
             %% The start failed at a limit of the node. After any other failure, start_failed/4 has given up.
             {noreply, start_again_later(Role, Changed)};
         #state{phase = {opening, _}} when is_integer(Role) ->

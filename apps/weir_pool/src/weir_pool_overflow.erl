@@ -78,9 +78,10 @@ failed(#state{conf = #conf{backoff = Backoff}, overflow = #overflow{failures = F
     Delay = weir_pool_slot_sup:delay(Failures + 1, Backoff),
     State#state{overflow = Overflow#overflow{failures = Failures + 1, not_before = now_ms() + Delay}}.
 
-%% @doc Stops the overflow workers that are idle, or starts their linger timers.
+%% @doc Stops the overflow workers that are idle, or starts their linger timers. During a resize does nothing, because the
+%% slots above `size' may be those of the resize; the end of the resize shrinks the overflow.
 -spec shrink(#state{}) -> #state{}.
-shrink(#state{phase = open, pool = #pool{size = Size, limit = Limit} = Pool} = State) ->
+shrink(#state{phase = open, resize = none, pool = #pool{size = Size, limit = Limit} = Pool} = State) ->
     ok = weir_pool_signals:take_idle(Pool),
     lists:foldl(fun shrink_slot/2, State#state{may_shrink = false}, weir_pool_slots:entries(Size + 1, Limit, State));
 shrink(State) ->
@@ -114,11 +115,14 @@ stop(Slot, State) ->
         false -> State
     end.
 
-%% @doc Stops a worker whose linger time is over, unless it was claimed meanwhile. Ignores an earlier timer.
+%% @doc Stops a worker whose linger time is over, unless it was claimed meanwhile, or a resize is under way: the end of
+%% the resize shrinks the overflow. Ignores an earlier timer.
 -spec lingered(weir_pool:slot(), Timer :: reference(), #state{}) -> #state{}.
 lingered(Slot, Timer, #state{pool = #pool{size = Size, limit = Limit} = Pool, overflow = Overflow} = State) ->
     #overflow{lingering = Lingering} = Overflow,
     case Lingering of
+        #{Slot := {Timer, _Claims}} when State#state.resize =/= none ->
+            State#state{overflow = Overflow#overflow{lingering = maps:remove(Slot, Lingering)}};
         #{Slot := {Timer, Claims}} ->
             Fired = State#state{overflow = Overflow#overflow{lingering = maps:remove(Slot, Lingering)}},
             case Slot > Size andalso Slot =< Limit andalso weir_pool_word:claims(weir_pool_word:read(Pool, Slot)) of

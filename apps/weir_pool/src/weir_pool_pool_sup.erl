@@ -9,7 +9,7 @@
 -module(weir_pool_pool_sup).
 -behaviour(supervisor).
 
--export([start_link/3, start_manager/4]).
+-export([start_link/3, start_manager/3]).
 -export([init/1]).
 
 -include("weir_pool.hrl").
@@ -17,46 +17,32 @@
 %% Key in the process dictionary of this supervisor: the manager was started before.
 -define(STARTED, '$weir_pool_manager_started').
 
-%% @doc Starts the supervisor with the manager. Returns both.
--spec start_link(weir_pool:name(), #conf{}, weir_pool_manager:opener()) ->
-    {ok, Sup :: pid(), Manager :: pid()} | {error, term()}.
+%% @doc Starts the supervisor with the manager.
+-spec start_link(weir_pool:name(), #conf{}, weir_pool_manager:opener()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Conf, Opener) ->
-    case supervisor:start_link(?MODULE, {Name, Conf, Opener, self()}) of
-        {ok, Sup} ->
-            %% The supervisor sent this before it returned. Its children may have changed since then.
-            receive
-                {first_manager, Sup, Manager} -> {ok, Sup, Manager}
-            end;
-        {error, {shutdown, {failed_to_start_child, manager, Reason}}} ->
-            {error, Reason};
-        {error, Reason} ->
-            {error, Reason}
+    case supervisor:start_link(?MODULE, {Name, Conf, Opener}) of
+        {ok, Sup} -> {ok, Sup};
+        {error, {shutdown, {failed_to_start_child, manager, Reason}}} -> {error, Reason};
+        {error, Reason} -> {error, Reason}
     end.
 
 %% @private
--spec start_manager(weir_pool:name(), #conf{}, weir_pool_manager:opener(), Starter :: pid()) ->
-    supervisor:startlink_ret().
-start_manager(Name, Conf, Opener, Starter) ->
+-spec start_manager(weir_pool:name(), #conf{}, weir_pool_manager:opener()) -> supervisor:startlink_ret().
+start_manager(Name, Conf, {first_start, Alias} = Opener) ->
     case put(?STARTED, true) of
-        undefined -> first_started(weir_pool_manager:start_link(Name, Conf, Opener), Starter);
-        true -> weir_pool_limit:patiently(fun() -> weir_pool_manager:start_link(Name, Conf, none) end)
+        undefined -> weir_pool_manager:start_link(Name, Conf, Opener);
+        true -> weir_pool_limit:patiently(fun() -> weir_pool_manager:start_link(Name, Conf, {restart, Alias}) end)
     end.
 
-first_started({ok, Manager} = Started, Starter) ->
-    Starter ! {first_manager, self(), Manager},
-    Started;
-first_started(Failed, _Starter) ->
-    Failed.
-
 %% @private
--spec init({weir_pool:name(), #conf{}, weir_pool_manager:opener(), Starter :: pid()}) ->
+-spec init({weir_pool:name(), #conf{}, weir_pool_manager:opener()}) ->
     {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
-init({Name, Conf, Opener, Starter}) ->
+init({Name, Conf, Opener}) ->
     {ok,
         {#{strategy => one_for_one, intensity => 100, period => 1, auto_shutdown => any_significant}, [
             #{
                 id => manager,
-                start => {?MODULE, start_manager, [Name, Conf, Opener, Starter]},
+                start => {?MODULE, start_manager, [Name, Conf, Opener]},
                 restart => transient,
                 significant => true,
                 shutdown => infinity,

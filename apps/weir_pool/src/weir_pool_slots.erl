@@ -16,7 +16,8 @@
 %% <li>a slot's number: it supervises the worker of this slot;</li>
 %% <li>`{spare, Slot}': its worker is to replace the worker of this slot;</li>
 %% <li>`retired': its worker has left its slot and is about to stop;</li>
-%% <li>`killed': the manager has killed the supervisor while it was starting its worker.</li>
+%% <li>`aborted': it stops its worker as soon as the worker's start function returns;</li>
+%% <li>`killed': the manager has killed it, because that function did not return.</li>
 %% </ul>
 %% The role at the arrival of a supervisor's message decides how the manager handles the message. The manager ignores
 %% the message of a monitor that the slot does not remember.
@@ -26,7 +27,7 @@
 %% @private
 -module(weir_pool_slots).
 
--export([start/3, role/2, ended/2, stop_start/2, retire_sup/2, alive/1, leaving/1, member_stopped/2]).
+-export([start/3, role/2, ended/2, abort_start/2, abort_late/2, aborted_started/2, retire_sup/2, alive/1, leaving/1, member_stopped/2]).
 -export([fill/3, worker_down/3, clear_stale/1]).
 -export([withdraw/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
 -export([replace/4, spare_started/3, is_spare_missing/2, no_replace/3, is_replacing/2, replace_timeout/3]).
@@ -47,7 +48,7 @@
 %% An action of the manager on a slot that no claim holds. `retire' stops the worker for good. `swap' puts the
 %% replacement into the slot. `leave' leaves the slot without the process that has disconnected itself.
 
--type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired | killed.
+-type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired | aborted | killed.
 
 -type exam() ::
     none
@@ -89,17 +90,34 @@ ended(Sup, #state{pool = #pool{name = Name}, sups = Sups} = State) ->
             #slot{worker = Worker} = Entry = entry(Slot, State),
             _ = Worker =/= undefined andalso exit(Worker, kill),
             {Slot, put_entry(Slot, Entry#slot{sup = undefined}, Ended)};
-        Role when Role =:= retired; Role =:= killed ->
+        Role when Role =:= retired; Role =:= aborted; Role =:= killed ->
             {Role, stopping(-1, Ended)};
         Role ->
             {Role, Ended}
     end.
 
-%% @doc Kills a supervisor that is starting a worker. The supervisor may have ended by itself.
--spec stop_start(pid(), #state{}) -> #state{}.
-stop_start(Sup, State) ->
-    true = exit(Sup, kill),
-    leave_slot(Sup, killed, State).
+%% @doc Aborts a start: the supervisor stops its worker as soon as the start function returns. If the function does not
+%% return within the grace, the manager kills the supervisor. The supervisor may have ended by itself.
+-spec abort_start(pid(), #state{}) -> #state{}.
+abort_start(Sup, State) ->
+    true = exit(Sup, shutdown),
+    _ = erlang:send_after(?GRACE_MS, self(), {abort_late, Sup}),
+    leave_slot(Sup, aborted, State).
+
+%% @doc Kills a supervisor whose start was aborted and whose start function has not returned.
+-spec abort_late(pid(), #state{}) -> #state{}.
+abort_late(Sup, State) ->
+    case role(Sup, State) of
+        aborted ->
+            true = exit(Sup, kill),
+            leave_slot(Sup, killed, State);
+        _ReturnedOrEnded ->
+            State
+    end.
+
+%% @doc Notes that the start function of an aborted start has returned, so the supervisor now stops its worker.
+-spec aborted_started(pid(), #state{}) -> #state{}.
+aborted_started(Sup, State) -> leave_slot(Sup, retired, State).
 
 %% @doc Makes a supervisor stop its worker, once the worker has handled all messages that were sent to it.
 -spec retire_sup(pid(), #state{}) -> #state{}.
@@ -113,7 +131,7 @@ leave_slot(Sup, NewRole, #state{sups = Sups} = State) ->
         none -> State;
         Slot when is_integer(Slot) -> stopping(1, put_entry(Slot, (entry(Slot, Left))#slot{sup = undefined}, Left));
         {spare, _} -> stopping(1, Left);
-        _RetiredOrKilled -> Left
+        _HasLeftItsSlot -> Left
     end.
 
 stopping(More, #state{pool = Pool, stopping = Stopping} = State) ->
@@ -376,7 +394,7 @@ no_replace(Reason, Slot, State) ->
             Cancelled = put_entry(Slot, Entry#slot{replace = none}, State),
             case {Spare, Worker} of
                 {undefined, _} -> Cancelled;
-                {_, undefined} -> stop_start(Spare, Cancelled);
+                {_, undefined} -> abort_start(Spare, Cancelled);
                 {_, _} -> keep(Slot, retire_sup(Spare, Cancelled))
             end
     end.

@@ -4,6 +4,10 @@
 %% Milliseconds before a start that failed at a limit of the node is tried again.
 -define(AGAIN_MS, 100).
 
+%% Milliseconds beyond `shutdown' that the supervisors have to stop their workers and end. A supervisor that waits for a
+%% worker's start function cannot end before that function returns.
+-define(GRACE_MS, 5000).
+
 %% A replacement that is under way in a slot.
 -record(replace, {
     from :: gen_server:from(),
