@@ -8,6 +8,7 @@
 
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
+    each/2,
     kill_manager/1, manager/1, slots/1, workers/1, settled/2, start_parent/1, stop_parent/1, nothing_left_soon/0,
     messages_of_pools/0, start_blocked/2
 ]).
@@ -61,25 +62,22 @@ all_gone() ->
 
 %% Picks meanwhile always get a worker. Words, terms and processes are those of the new size.
 picks_get_workers_during_a_resize(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts)),
-            settle(p, 1),
-            Pickers = pickers(p, weir_kit:long(1, 2)),
-            [
-                begin
-                    ?assertEqual(ok, weir_pool:resize(p, Size)),
-                    ?assertMatch({ok, #{size := Size, limit := Size}}, weir_pool:info(p)),
-                    settle(p, Size)
-                end
-             || Size <- [5, 40, 3, 60, 60, 1, 17, 1]
-            ],
-            weir_kit:none(wrong_picks, stop_pickers(Pickers)),
-            ok = weir_pool:stop(p),
-            all_gone()
-        end
-     || Opts <- [#{}, ?ASYNC, #{restart => temporary, shutdown => brutal_kill}]
-    ].
+    each([#{}, ?ASYNC, #{restart => temporary, shutdown => brutal_kill}], fun(Opts) ->
+        ok = weir_pool:start(p, pool(1, Opts)),
+        settle(p, 1),
+        Pickers = pickers(p, weir_kit:long(1, 2)),
+        [
+            begin
+                ?assertEqual(ok, weir_pool:resize(p, Size)),
+                ?assertMatch({ok, #{size := Size, limit := Size}}, weir_pool:info(p)),
+                settle(p, Size)
+            end
+         || Size <- [5, 40, 3, 60, 60, 1, 17, 1]
+        ],
+        weir_kit:none(wrong_picks, stop_pickers(Pickers)),
+        ok = weir_pool:stop(p),
+        all_gone()
+    end).
 
 %% The workers of the first slots stay.
 the_workers_of_the_first_slots_stay_in_a_resize(_Config) ->
@@ -92,8 +90,7 @@ the_workers_of_the_first_slots_stay_in_a_resize(_Config) ->
     settle(p, 2),
     ok = weir_pool:resize(p, 4),
     ?assertEqual(lists:sublist(Before, 2), lists:sublist(slots(p), 2)),
-    ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
+    ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p)).
 
 a_smaller_pool_lets_claims_end(_Config) ->
     ok = weir_pool:start(p, pool(4)),
@@ -114,29 +111,24 @@ a_smaller_pool_lets_claims_end(_Config) ->
     ],
     ?assertEqual(ok, release(Staying)),
     settle(p, 1),
-    ?assertEqual({ok, worker_of(Staying)}, weir_pool:pick(p)),
-    ok = weir_pool:stop(p).
+    ?assertEqual({ok, worker_of(Staying)}, weir_pool:pick(p)).
 
 %% The pool has the slot again, with the worker that was to go.
 a_slot_that_is_taken_back_keeps_its_worker(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(3, Opts)),
-            settle(p, 3),
-            Before = slots(p),
-            Claimers = [claimer(p) || _ <- [1, 2, 3]],
-            ok = weir_pool:resize(p, 1),
-            ok = weir_pool:resize(p, 2),
-            ok = weir_pool:resize(p, 3),
-            ?assertEqual(Before, slots(p)),
-            ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
-            [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-            settle(p, 3),
-            ?assertEqual(Before, slots(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+    each([#{}, ?ASYNC], fun(Opts) ->
+        ok = weir_pool:start(p, pool(3, Opts)),
+        settle(p, 3),
+        Before = slots(p),
+        Claimers = [claimer(p) || _ <- [1, 2, 3]],
+        ok = weir_pool:resize(p, 1),
+        ok = weir_pool:resize(p, 2),
+        ok = weir_pool:resize(p, 3),
+        ?assertEqual(Before, slots(p)),
+        ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
+        [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+        settle(p, 3),
+        ?assertEqual(Before, slots(p))
+    end).
 
 workers_finish_their_work_in_a_smaller_pool(_Config) ->
     ok = weir_pool:start(p, pool(2, #{shutdown => infinity})),
@@ -150,8 +142,7 @@ workers_finish_their_work_in_a_smaller_pool(_Config) ->
     idle(Second),
     [receive {did, N} -> ok end || N <- [1, 2, 3]],
     await_down(Second),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+    settle(p, 1).
 
 a_resize_that_fails_changes_nothing(_Config) ->
     Mode = switched(2, #{}),
@@ -174,60 +165,52 @@ a_resize_that_fails_changes_nothing(_Config) ->
     %% A start that returns `ignore' leaves its slot vacant, as when a pool starts.
     switch(Mode, {only, 6, ignore}),
     ?assertEqual(ok, weir_pool:resize(p, 7)),
-    ?assertMatch([undefined, Seventh] when is_pid(Seventh), lists:nthtail(5, slots(p))),
-    ok = weir_pool:stop(p).
+    ?assertMatch([undefined, Seventh] when is_pid(Seventh), lists:nthtail(5, slots(p))).
 
 %% Workers that have started are stopped again, and starts that hang are ended.
 a_resize_with_a_start_that_hangs_times_out(_Config) ->
-    [
-        begin
-            Mode = switched(2, #{}),
-            {Before, Shape} = {slots(p), shape()},
-            switch(Mode, Hangs),
-            ?assertEqual({error, timeout}, weir_pool:resize(p, 4, 50)),
-            ?assertEqual({Before, Shape}, {slots(p), shape()}),
-            %% The start ends too late.
-            go(blocked(), start),
-            settle(p, 2),
-            ?assertEqual(Before, slots(p)),
-            switch(Mode, start),
-            ?assertEqual(ok, weir_pool:resize(p, 4, infinity)),
-            ?assertEqual(Before, lists:sublist(slots(p), 2)),
-            settle(p, 4),
-            ok = weir_pool:stop(p),
-            all_gone()
-        end
-     || Hangs <- [signals, {only, 3, signals}, {only, 4, signals}]
-    ].
+    each([signals, {only, 3, signals}, {only, 4, signals}], fun(Hangs) ->
+        Mode = switched(2, #{}),
+        {Before, Shape} = {slots(p), shape()},
+        switch(Mode, Hangs),
+        ?assertEqual({error, timeout}, weir_pool:resize(p, 4, 50)),
+        ?assertEqual({Before, Shape}, {slots(p), shape()}),
+        %% The start ends too late.
+        go(blocked(), start),
+        settle(p, 2),
+        ?assertEqual(Before, slots(p)),
+        switch(Mode, start),
+        ?assertEqual(ok, weir_pool:resize(p, 4, infinity)),
+        ?assertEqual(Before, lists:sublist(slots(p), 2)),
+        settle(p, 4),
+        ok = weir_pool:stop(p),
+        all_gone()
+    end).
 
 %% The worker dies in the resize, and its successor dies after the resize. Both come back.
 a_worker_that_a_resize_has_started_is_started_again(_Config) ->
-    [
-        begin
-            Mode = switched(2, Opts),
-            Before = slots(p),
-            switch(Mode, signals),
-            Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 4) end),
-            [Third, Fourth] = lists:keysort(2, await_blocked(2)),
-            go([Third], start),
-            [First] = new_workers(Before),
-            switch(Mode, start),
-            kill(First),
-            go([Fourth], start),
-            ?assertEqual(ok, result(Resizer)),
-            settle(p, 4),
-            [
-                begin
-                    Worker = lists:nth(Slot, slots(p)),
-                    kill(Worker),
-                    until(fun() -> settled(p, 4) andalso not lists:member(Worker, slots(p)) end)
-                end
-             || Slot <- [3, 4, 3, 4]
-            ],
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC, #{restart => transient}]
-    ].
+    each([#{}, ?ASYNC, #{restart => transient}], fun(Opts) ->
+        Mode = switched(2, Opts),
+        Before = slots(p),
+        switch(Mode, signals),
+        Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 4) end),
+        [Third, Fourth] = lists:keysort(2, await_blocked(2)),
+        go([Third], start),
+        [First] = new_workers(Before),
+        switch(Mode, start),
+        kill(First),
+        go([Fourth], start),
+        ?assertEqual(ok, result(Resizer)),
+        settle(p, 4),
+        [
+            begin
+                Worker = lists:nth(Slot, slots(p)),
+                kill(Worker),
+                until(fun() -> settled(p, 4) andalso not lists:member(Worker, slots(p)) end)
+            end
+         || Slot <- [3, 4, 3, 4]
+        ]
+    end).
 
 %% Waits for workers that were not there before.
 new_workers(Before) ->
@@ -247,30 +230,26 @@ blocked() ->
 
 %% A slot stays vacant if its start function returned `ignore', or its worker is not restarted.
 vacant_slots_stay_vacant_in_a_resize(_Config) ->
-    [
-        begin
-            Starts = counters:new(4, []),
-            Script = fun(Slot) ->
-                counters:add(Starts, Slot, 1),
-                case Slot rem 2 of
-                    0 -> ignore;
-                    1 -> start
-                end
-            end,
-            ok = weir_pool:start(p, maps:merge(slot_script(3, Script), Opts)),
-            until(fun() -> length(workers(p)) =:= 2 end),
-            [_, undefined, Third] = slots(p),
-            kill(Third),
-            until(fun() -> length(workers(p)) =:= 1 end),
-            ?assertEqual(ok, weir_pool:resize(p, 4)),
-            until(fun() -> counters:get(Starts, 4) =:= 1 end),
-            [?assertEqual(ok, weir_pool:replace(p, 1)) || _ <- [1, 2]],
-            ?assertMatch([First, undefined, undefined, undefined] when is_pid(First), slots(p)),
-            ?assertEqual([3, 1, 1, 1], [counters:get(Starts, Slot) || Slot <- [1, 2, 3, 4]]),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{restart => temporary}, maps:put(restart, temporary, ?ASYNC)]
-    ].
+    each([#{restart => temporary}, maps:put(restart, temporary, ?ASYNC)], fun(Opts) ->
+        Starts = counters:new(4, []),
+        Script = fun(Slot) ->
+            counters:add(Starts, Slot, 1),
+            case Slot rem 2 of
+                0 -> ignore;
+                1 -> start
+            end
+        end,
+        ok = weir_pool:start(p, maps:merge(slot_script(3, Script), Opts)),
+        until(fun() -> length(workers(p)) =:= 2 end),
+        [_, undefined, Third] = slots(p),
+        kill(Third),
+        until(fun() -> length(workers(p)) =:= 1 end),
+        ?assertEqual(ok, weir_pool:resize(p, 4)),
+        until(fun() -> counters:get(Starts, 4) =:= 1 end),
+        [?assertEqual(ok, weir_pool:replace(p, 1)) || _ <- [1, 2]],
+        ?assertMatch([First, undefined, undefined, undefined] when is_pid(First), slots(p)),
+        ?assertEqual([3, 1, 1, 1], [counters:get(Starts, Slot) || Slot <- [1, 2, 3, 4]])
+    end).
 
 %% The first array has 16 slots or more. Claims made before it is not the only one are released after.
 claims_in_a_pool_that_has_grown_often_end(_Config) ->
@@ -281,8 +260,7 @@ claims_in_a_pool_that_has_grown_often_end(_Config) ->
     ?assertEqual(lists:seq(1, 300), lists:sort([slot_of(Claimer) || Claimer <- Claimers ++ More])),
     ?assertMatch({ok, #{claimed := 300}}, weir_pool:info(p)),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers ++ More],
-    settle(p, 300),
-    ok = weir_pool:stop(p).
+    settle(p, 300).
 
 %% Slots for overflow become others, and others become such, with the workers that they have.
 slots_for_overflow_become_regular_with_their_workers(_Config) ->
@@ -302,8 +280,7 @@ slots_for_overflow_become_regular_with_their_workers(_Config) ->
     %% Vacant slots are not filled by this change either.
     ok = weir_pool:resize(p, 1),
     settle(p, 1),
-    ?assertEqual(lists:sublist(Before, 1), element(2, weir_pool:workers(p))),
-    ok = weir_pool:stop(p).
+    ?assertEqual(lists:sublist(Before, 1), element(2, weir_pool:workers(p))).
 
 %% A claim that found no free worker has begun the start, which fails when the slot has become a regular one.
 a_failed_start_in_a_slot_that_became_regular_is_repeated(_Config) ->
@@ -317,8 +294,7 @@ a_failed_start_in_a_slot_that_became_regular_is_repeated(_Config) ->
     switch(Mode, start),
     go(Second ++ Third, {error, no}),
     ok = release(Claimer),
-    settle(p, 3),
-    ok = weir_pool:stop(p).
+    settle(p, 3).
 
 %% The surplus workers become workers for overflow. The pool stops
 %% them when they are idle, whether they were claimed before or not, and however that claim ends.
@@ -368,26 +344,21 @@ a_resize_beside_a_resize_is_refused(_Config) ->
     ?assertEqual(ok, result(Resizer)),
     settle(p, 4),
     ?assertEqual(ok, weir_pool:resize(p, 3)),
-    settle(p, 3),
-    ok = weir_pool:stop(p).
+    settle(p, 3).
 
 settle_size(Size) -> until(fun() -> settled(p, Size) end).
 
 a_dead_worker_in_a_slot_given_up_has_no_successor(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(2, Opts)),
-            settle(p, 2),
-            Claimers = [claimer(p), claimer(p)],
-            [Second] = [Claimer || Claimer <- Claimers, slot_of(Claimer) =:= 2],
-            ok = weir_pool:resize(p, 1),
-            kill(worker_of(Second)),
-            _ = [release(Claimer) || Claimer <- Claimers],
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+    each([#{}, ?ASYNC], fun(Opts) ->
+        ok = weir_pool:start(p, pool(2, Opts)),
+        settle(p, 2),
+        Claimers = [claimer(p), claimer(p)],
+        [Second] = [Claimer || Claimer <- Claimers, slot_of(Claimer) =:= 2],
+        ok = weir_pool:resize(p, 1),
+        kill(worker_of(Second)),
+        _ = [release(Claimer) || Claimer <- Claimers],
+        settle(p, 1)
+    end).
 
 %% The callers get an error, and the pool is whole again, as it was started first.
 a_killed_manager_ends_every_change(_Config) ->
@@ -448,8 +419,7 @@ a_pool_that_starts_refuses_changes(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:drain(p, 0)),
     Blocked ! go,
     ?assertEqual(ok, result(Starter)),
-    ?assert(settled(p, 1)),
-    ok = weir_pool:stop(p).
+    ?assert(settled(p, 1)).
 
 %% All workers may die together, however many there are by then.
 the_default_intensity_follows_the_size(_Config) ->
@@ -464,31 +434,26 @@ the_default_intensity_follows_the_size(_Config) ->
         end
      || _ <- [1, 2]
     ],
-    ?assertEqual(Manager, manager(p)),
-    ok = weir_pool:stop(p).
+    ?assertEqual(Manager, manager(p)).
 
 %% ---------------------------------------------------------------- replace
 
 picks_get_workers_during_a_replacement(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts)),
-            settle(p, 1),
-            Pickers = pickers(p, 2),
-            [
-                begin
-                    [Old] = slots(p),
-                    ?assertEqual(ok, weir_pool:replace(p, 1)),
-                    ?assertNotEqual([Old], slots(p))
-                end
-             || _ <- lists:seq(1, weir_kit:long(40, 100))
-            ],
-            weir_kit:none(wrong_picks, stop_pickers(Pickers)),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+    each([#{}, ?ASYNC], fun(Opts) ->
+        ok = weir_pool:start(p, pool(1, Opts)),
+        settle(p, 1),
+        Pickers = pickers(p, 2),
+        [
+            begin
+                [Old] = slots(p),
+                ?assertEqual(ok, weir_pool:replace(p, 1)),
+                ?assertNotEqual([Old], slots(p))
+            end
+         || _ <- lists:seq(1, weir_kit:long(40, 100))
+        ],
+        weir_kit:none(wrong_picks, stop_pickers(Pickers)),
+        settle(p, 1)
+    end).
 
 replaced_workers_finish(_Config) ->
     ok = weir_pool:start(p, pool(1, #{shutdown => infinity})),
@@ -504,54 +469,45 @@ replaced_workers_finish(_Config) ->
     idle(Old),
     [receive {did, N, Old} -> ok end || N <- [1, 2]],
     await_down(Old),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+    settle(p, 1).
 
 a_replacement_that_fails_keeps_the_worker(_Config) ->
-    [
-        begin
-            Mode = switched(2, Opts),
-            Before = slots(p),
-            [
-                begin
-                    switch(Mode, Result),
-                    ?assertEqual({error, {start_failed, 2, Reason}}, weir_pool:replace(p, 2)),
-                    ?assertEqual(Before, slots(p)),
-                    settle(p, 2)
-                end
-             || {Result, Reason} <- [{{error, no}, no}, {ignore, ignore}]
-            ],
-            switch(Mode, start),
-            ?assertEqual(ok, weir_pool:replace(p, 2)),
-            settle(p, 2),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+    each([#{}, ?ASYNC], fun(Opts) ->
+        Mode = switched(2, Opts),
+        Before = slots(p),
+        [
+            begin
+                switch(Mode, Result),
+                ?assertEqual({error, {start_failed, 2, Reason}}, weir_pool:replace(p, 2)),
+                ?assertEqual(Before, slots(p)),
+                settle(p, 2)
+            end
+         || {Result, Reason} <- [{{error, no}, no}, {ignore, ignore}]
+        ],
+        switch(Mode, start),
+        ?assertEqual(ok, weir_pool:replace(p, 2)),
+        settle(p, 2)
+    end).
 
 a_replacement_waits_for_the_end_of_the_claim(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts)),
-            settle(p, 1),
-            Claimer = claimer(p),
-            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
-            until(fun() -> word(p, 1) =:= marked end),
-            ?assertEqual({ok, worker_of(Claimer)}, weir_pool:pick(p)),
-            ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
-            %% Somebody waits, too, and gets the new one.
-            Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
-            until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
-            ?assertEqual(ok, release(Claimer)),
-            ?assertEqual(ok, result(Replacer)),
-            {ok, New} = result(Waiter),
-            ?assertEqual([New], slots(p)),
-            ?assertNotEqual(worker_of(Claimer), New),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+    each([#{}, ?ASYNC], fun(Opts) ->
+        ok = weir_pool:start(p, pool(1, Opts)),
+        settle(p, 1),
+        Claimer = claimer(p),
+        Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+        until(fun() -> word(p, 1) =:= marked end),
+        ?assertEqual({ok, worker_of(Claimer)}, weir_pool:pick(p)),
+        ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
+        %% Somebody waits, too, and gets the new one.
+        Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
+        until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+        ?assertEqual(ok, release(Claimer)),
+        ?assertEqual(ok, result(Replacer)),
+        {ok, New} = result(Waiter),
+        ?assertEqual([New], slots(p)),
+        ?assertNotEqual(worker_of(Claimer), New),
+        settle(p, 1)
+    end).
 
 %% A worker that ignores the end of its supervisor does not remain either. The manager is suspended while the time of
 %% the change ends and the worker starts. An unused pool sends its manager no other messages. If a busy machine suspends
@@ -603,8 +559,7 @@ a_replacement_that_times_out_keeps_the_worker(_Config) ->
     switch(Mode, start),
     ?assertEqual(ok, weir_pool:replace(p, 1)),
     ?assertNotEqual([worker_of(Claimer)], slots(p)),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+    settle(p, 1).
 
 %% The manager refuses the change. When the caller releases its worker, nothing happens.
 the_holder_of_a_worker_cannot_wait_for_itself(_Config) ->
@@ -660,25 +615,21 @@ a_replacement_ends_when_the_worker_dies(_Config) ->
 
 %% The claimed worker stays, and so does its claim.
 a_replacement_whose_new_worker_dies_fails(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts)),
-            settle(p, 1),
-            Claimer = claimer(p),
-            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
-            until(fun() -> word(p, 1) =:= marked end),
-            [Spare] = workers_alive() -- [worker_of(Claimer)],
-            kill(Spare),
-            ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
-            %% The manager answers the caller first, and unmarks the slot then.
-            until(fun() -> word(p, 1) =:= taken end),
-            ?assertEqual(ok, release(Claimer)),
-            ?assertEqual([worker_of(Claimer)], slots(p)),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+    each([#{}, ?ASYNC], fun(Opts) ->
+        ok = weir_pool:start(p, pool(1, Opts)),
+        settle(p, 1),
+        Claimer = claimer(p),
+        Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+        until(fun() -> word(p, 1) =:= marked end),
+        [Spare] = workers_alive() -- [worker_of(Claimer)],
+        kill(Spare),
+        ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
+        %% The manager answers the caller first, and unmarks the slot then.
+        until(fun() -> word(p, 1) =:= taken end),
+        ?assertEqual(ok, release(Claimer)),
+        ?assertEqual([worker_of(Claimer)], slots(p)),
+        settle(p, 1)
+    end).
 
 a_replacement_that_cannot_be_made_is_refused(_Config) ->
     ok = weir_pool:start(p, pool(2)),
@@ -692,35 +643,30 @@ a_replacement_that_cannot_be_made_is_refused(_Config) ->
     ?assertEqual({error, replacing}, weir_pool:replace(p, 2)),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     ?assertEqual(ok, result(Replacer)),
-    ok = weir_pool:stop(members),
-    ok = weir_pool:stop(p).
+    ok = weir_pool:stop(members).
 
 %% Given up, or one for overflow, where a worker that was replaced would be one too many: while it starts, and while it
 %% waits.
 a_replacement_in_a_slot_given_up_ends(_Config) ->
-    [
-        begin
-            Mode = switched(2, Opts),
-            switch(Mode, signals),
-            First = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
-            Blocked = await_blocked(1),
-            ok = weir_pool:resize(p, 1),
-            go(Blocked, start),
-            ?assertEqual({error, no_slot}, result(First)),
-            settle(p, 1),
-            switch(Mode, start),
-            ok = weir_pool:resize(p, 2),
-            Claimers = [claimer(p), claimer(p)],
-            Second = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
-            until(fun() -> word(p, 2) =:= marked end),
-            ok = weir_pool:resize(p, 1),
-            ?assertEqual({error, no_slot}, result(Second)),
-            [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, #{overflow => #{max => 2, linger => 0}}]
-    ].
+    each([#{}, #{overflow => #{max => 2, linger => 0}}], fun(Opts) ->
+        Mode = switched(2, Opts),
+        switch(Mode, signals),
+        First = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
+        Blocked = await_blocked(1),
+        ok = weir_pool:resize(p, 1),
+        go(Blocked, start),
+        ?assertEqual({error, no_slot}, result(First)),
+        settle(p, 1),
+        switch(Mode, start),
+        ok = weir_pool:resize(p, 2),
+        Claimers = [claimer(p), claimer(p)],
+        Second = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
+        until(fun() -> word(p, 2) =:= marked end),
+        ok = weir_pool:resize(p, 1),
+        ?assertEqual({error, no_slot}, result(Second)),
+        [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+        settle(p, 1)
+    end).
 
 a_replacement_whose_new_supervisor_is_killed_fails(_Config) ->
     Mode = switched(1, #{}),
@@ -730,8 +676,7 @@ a_replacement_whose_new_supervisor_is_killed_fails(_Config) ->
     [kill(Sup) || {Sup, 1} <- Blocked],
     ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
     go(Blocked, start),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+    settle(p, 1).
 
 %% The check is not waited for: whatever it finds, the worker goes.
 a_replacement_does_not_wait_for_a_check(_Config) ->
@@ -740,24 +685,20 @@ a_replacement_does_not_wait_for_a_check(_Config) ->
         Test ! {checking, self(), Pid},
         receive {result, Result} -> Result end
     end,
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, #{check => {Check, 3600000}})),
-            manager(p) ! check_round,
-            [Old] = slots(p),
-            Checker = receive {checking, C, Old} -> C end,
-            ?assertEqual(ok, weir_pool:replace(p, 1)),
-            [New] = slots(p),
-            ?assertNotEqual(Old, New),
-            Checker ! {result, Result},
-            await_down(Old),
-            settle(p, 1),
-            ?assertEqual([New], slots(p)),
-            ?assertMatch({ok, #{check_failures := 0}}, weir_pool:info(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Result <- [ok, bad]
-    ].
+    each([ok, bad], fun(Result) ->
+        ok = weir_pool:start(p, pool(1, #{check => {Check, 3600000}})),
+        manager(p) ! check_round,
+        [Old] = slots(p),
+        Checker = receive {checking, C, Old} -> C end,
+        ?assertEqual(ok, weir_pool:replace(p, 1)),
+        [New] = slots(p),
+        ?assertNotEqual(Old, New),
+        Checker ! {result, Result},
+        await_down(Old),
+        settle(p, 1),
+        ?assertEqual([New], slots(p)),
+        ?assertMatch({ok, #{check_failures := 0}}, weir_pool:info(p))
+    end).
 
 %% ---------------------------------------------------------------- drain
 
@@ -841,37 +782,31 @@ a_drain_that_times_out_reports_how_many_workers_were_left(_Config) ->
     weir_kit:none(messages, messages_of_pools()).
 
 a_drain_ends_when_the_last_claimer_dies(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(2, #{abandoned => Abandoned})),
-            Claimer = claimer(p),
-            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-            kill_claimer(Claimer),
-            manager(p) ! tick,
-            ?assertEqual(ok, result(Drainer)),
-            all_gone()
-        end
-     || Abandoned <- [replace, {wait, 1000}, free]
-    ].
+    each([replace, {wait, 1000}, free], fun(Abandoned) ->
+        ok = weir_pool:start(p, pool(2, #{abandoned => Abandoned})),
+        Claimer = claimer(p),
+        Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+        until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+        kill_claimer(Claimer),
+        manager(p) ! tick,
+        ?assertEqual(ok, result(Drainer)),
+        all_gone()
+    end).
 
 a_drain_ends_when_the_last_busy_worker_dies(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(3, Opts)),
-            settle(p, 3),
-            Claimer = claimer(p),
-            [Busy | _] = slots(p) -- [worker_of(Claimer)],
-            busy(Busy),
-            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-            kill(worker_of(Claimer)),
-            kill(Busy),
-            ?assertEqual(ok, result(Drainer)),
-            all_gone()
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+    each([#{}, ?ASYNC], fun(Opts) ->
+        ok = weir_pool:start(p, pool(3, Opts)),
+        settle(p, 3),
+        Claimer = claimer(p),
+        [Busy | _] = slots(p) -- [worker_of(Claimer)],
+        busy(Busy),
+        Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+        until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+        kill(worker_of(Claimer)),
+        kill(Busy),
+        ?assertEqual(ok, result(Drainer)),
+        all_gone()
+    end).
 
 a_drain_waits_for_replaced_workers(_Config) ->
     ok = weir_pool:start(p, pool(1, #{shutdown => infinity})),
@@ -936,19 +871,16 @@ a_drain_waits_for_a_check(_Config) ->
         Test ! {checking, self()},
         receive {result, Result} -> Result end
     end,
-    [
-        begin
-            ok = weir_pool:start(p, pool(2, #{check => {Check, 3600000}})),
-            manager(p) ! check_round,
-            Checker = receive {checking, C} -> C end,
-            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-            Checker ! {result, Result},
-            ?assertEqual(ok, result(Drainer)),
-            all_gone()
-        end
-     || Result <- [true, false]
-    ].
+    each([true, false], fun(Result) ->
+        ok = weir_pool:start(p, pool(2, #{check => {Check, 3600000}})),
+        manager(p) ! check_round,
+        Checker = receive {checking, C} -> C end,
+        Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
+        until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+        Checker ! {result, Result},
+        ?assertEqual(ok, result(Drainer)),
+        all_gone()
+    end).
 
 %% The supervisor starts the pool again, and the test stops it then.
 a_drain_fails_when_the_manager_is_killed(_Config) ->

@@ -6,6 +6,7 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1, result/1]).
+-import(weir_pool_test_lib, [each/2]).
 -import(weir_pool_claim_lib, [
     start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, at_rest/0, nobody_waits/0, no_messages/0,
     claimer/1, claimed/1, let_go/1, hold_all/0
@@ -378,34 +379,30 @@ start_distribution() ->
 
 %% The pool replaces the worker with each value of `abandoned', though it is idle and alive.
 a_failed_worker_is_replaced(_Config) ->
-    [
-        begin
-            start(2, #{abandoned => Abandoned, intensity => 0}),
-            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
-            {ok, Other, Ticket2} = weir_pool:checkout(?POOL, 0),
-            Waiter = claimer(infinity),
-            ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket, fail)),
-            Next = claimed(Waiter),
-            weir_kit:await_down(Worker),
-            ?assertNot(lists:member(Next, [Worker, Other])),
-            [
-                ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket, How))
-             || How <- [ok, fail]
-            ],
-            let_go(Waiter),
-            ?assert(is_process_alive(Other)),
-            ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket2, ok)),
-            ?assertEqual([1, 1], [counter(Counter) || Counter <- [abandoned, restarts]]),
-            %% By another process.
-            nobody_waits(),
-            {ok, Third, Ticket3} = weir_pool:checkout(?POOL, 0),
-            ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(?POOL, Ticket3, fail) end))),
-            weir_kit:await_down(Third),
-            at_rest(),
-            ok = weir_pool:stop(?POOL)
-        end
-     || Abandoned <- [replace, {wait, 60000}, free]
-    ],
+    each([replace, {wait, 60000}, free], fun(Abandoned) ->
+        start(2, #{abandoned => Abandoned, intensity => 0}),
+        {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
+        {ok, Other, Ticket2} = weir_pool:checkout(?POOL, 0),
+        Waiter = claimer(infinity),
+        ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket, fail)),
+        Next = claimed(Waiter),
+        weir_kit:await_down(Worker),
+        ?assertNot(lists:member(Next, [Worker, Other])),
+        [
+            ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket, How))
+         || How <- [ok, fail]
+        ],
+        let_go(Waiter),
+        ?assert(is_process_alive(Other)),
+        ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket2, ok)),
+        ?assertEqual([1, 1], [counter(Counter) || Counter <- [abandoned, restarts]]),
+        %% By another process.
+        nobody_waits(),
+        {ok, Third, Ticket3} = weir_pool:checkout(?POOL, 0),
+        ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(?POOL, Ticket3, fail) end))),
+        weir_kit:await_down(Third),
+        at_rest()
+    end),
     %% A dead worker that is given back as failed is replaced like any other.
     start(1),
     {ok, Dead, Ticket4} = weir_pool:checkout(?POOL, 0),

@@ -8,6 +8,7 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1, result/1]).
+-import(weir_pool_test_lib, [each/2]).
 -import(weir_pool_claim_lib, [
     start/1, start/2, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0, await_waiting/1,
     at_rest/0, claimer/1, waiter/0, claimed/1, let_go/1, kill/1, hold_all/0,
@@ -30,23 +31,19 @@ end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
 
 %% Claimers are killed at random moments while they release workers, or give them back as failed. No slot is lost.
 claimers_killed_while_they_end_claims_cost_no_slot(_Config) ->
-    [
-        begin
-            start(3, #{abandoned => Abandoned}),
-            [
-                begin
-                    Claimers = [spawn(fun claim_for_ever/0) || _ <- [1, 2, 3, 4]],
-                    [erlang:yield() || _ <- lists:seq(1, rand:uniform(30))],
-                    [weir_kit:kill(Claimer) || Claimer <- Claimers]
-                end
-             || _ <- lists:seq(1, weir_kit:long(150, 1000))
-            ],
-            at_rest(),
-            weir_kit:same(slots, 3, length(lists:usort(workers()))),
-            ok = weir_pool:stop(?POOL)
-        end
-     || Abandoned <- [replace, {wait, 60000}, free]
-    ].
+    each([replace, {wait, 60000}, free], fun(Abandoned) ->
+        start(3, #{abandoned => Abandoned}),
+        [
+            begin
+                Claimers = [spawn(fun claim_for_ever/0) || _ <- [1, 2, 3, 4]],
+                [erlang:yield() || _ <- lists:seq(1, rand:uniform(30))],
+                [weir_kit:kill(Claimer) || Claimer <- Claimers]
+            end
+         || _ <- lists:seq(1, weir_kit:long(150, 1000))
+        ],
+        at_rest(),
+        weir_kit:same(slots, 3, length(lists:usort(workers())))
+    end).
 
 claim_for_ever() ->
     case weir_pool:checkout(?POOL, 5) of
@@ -84,28 +81,24 @@ die(Die) ->
 
 %% The waiters get a worker of the next pool, or `no_pool', and none hangs.
 waiters_get_a_worker_of_the_next_pool_or_no_pool(_Config) ->
-    [
-        begin
-            start(2),
-            Old = workers(),
-            [Holder, Holder2] = hold_all(),
-            let_go(Holder2),
-            {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
-            Waiters = wait_in_order(50),
-            TimedOut = [claimer(#{timeout => 5}) || _ <- lists:seq(1, 10)],
-            [?assertEqual({How, {error, timeout}}, {How, result(Claimer)}) || Claimer <- TimedOut],
-            ok = die(Die),
-            ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket)),
-            {Got, Refused} = outcome(Waiters, [], 0),
-            weir_kit:none(workers_of_the_old_pool, [{How, Worker} || Worker <- Got, lists:member(Worker, Old)]),
-            ct:pal("~p: ~b of 50 got a worker, ~p", [How, length(Got), Refused]),
-            let_go(Holder),
-            at_rest(),
-            ?assertEqual([0, 0], [counter(Counter) || Counter <- [abandoned, restarts]]),
-            ok = weir_pool:stop(?POOL)
-        end
-     || {How, Die} <- deaths()
-    ].
+    each(deaths(), fun({How, Die}) ->
+        start(2),
+        Old = workers(),
+        [Holder, Holder2] = hold_all(),
+        let_go(Holder2),
+        {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
+        Waiters = wait_in_order(50),
+        TimedOut = [claimer(#{timeout => 5}) || _ <- lists:seq(1, 10)],
+        [?assertEqual({How, {error, timeout}}, {How, result(Claimer)}) || Claimer <- TimedOut],
+        ok = die(Die),
+        ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket)),
+        {Got, Refused} = outcome(Waiters, [], 0),
+        weir_kit:none(workers_of_the_old_pool, [{How, Worker} || Worker <- Got, lists:member(Worker, Old)]),
+        ct:pal("~p: ~b of 50 got a worker, ~p", [How, length(Got), Refused]),
+        let_go(Holder),
+        at_rest(),
+        ?assertEqual([0, 0], [counter(Counter) || Counter <- [abandoned, restarts]])
+    end).
 
 %% Lets each waiter go that has got a worker, until all are served or refused. Returns the workers and the number of
 %% waiters that were refused.
@@ -124,69 +117,61 @@ outcome(Waiters, Got, Refused) ->
 
 %% The grant is in its mailbox when the pool dies, so its worker may be a dead one; it has nothing of the next pool.
 a_grant_of_a_dead_pool_holds_nothing_of_the_next(_Config) ->
-    [
-        begin
-            start(1),
-            [Worker] = workers(),
-            [Holder] = hold_all(),
-            [{Pid, _} = Waiter] = wait_in_order(1),
-            true = erlang:suspend_process(Pid),
-            let_go(Holder),
-            await_waiting(0),
-            ok = die(Die),
-            ?assertEqual([free], states()),
-            true = erlang:resume_process(Pid),
-            case claimed(Waiter) of
-                Worker ->
-                    %% The waiter has a claim of the old pool.
-                    {ok, Other, Ticket} = weir_pool:checkout(?POOL, 0),
-                    ?assertNotEqual(Worker, Other),
-                    let_go(Waiter),
-                    weir_kit:same(lost_claim, [taken], states()),
-                    ok = weir_pool:checkin(?POOL, Ticket);
-                Next ->
-                    %% The waiter has asked again.
-                    ?assertEqual([Next], workers()),
-                    ?assertEqual([taken], states()),
-                    let_go(Waiter)
-            end,
-            at_rest(),
-            ok = weir_pool:stop(?POOL)
-        end
-     || {_How, Die} <- deaths()
-    ].
+    each(deaths(), fun({_How, Die}) ->
+        start(1),
+        [Worker] = workers(),
+        [Holder] = hold_all(),
+        [{Pid, _} = Waiter] = wait_in_order(1),
+        true = erlang:suspend_process(Pid),
+        let_go(Holder),
+        await_waiting(0),
+        ok = die(Die),
+        ?assertEqual([free], states()),
+        true = erlang:resume_process(Pid),
+        case claimed(Waiter) of
+            Worker ->
+                %% The waiter has a claim of the old pool.
+                {ok, Other, Ticket} = weir_pool:checkout(?POOL, 0),
+                ?assertNotEqual(Worker, Other),
+                let_go(Waiter),
+                weir_kit:same(lost_claim, [taken], states()),
+                ok = weir_pool:checkin(?POOL, Ticket);
+            Next ->
+                %% The waiter has asked again.
+                ?assertEqual([Next], workers()),
+                ?assertEqual([taken], states()),
+                let_go(Waiter)
+        end,
+        at_rest()
+    end).
 
 %% Claims of the old pool hold nothing of the next one, whatever their holders do.
 claims_of_a_dead_pool_hold_nothing_of_the_next(_Config) ->
-    [
-        begin
-            start(3),
-            Old = workers(),
-            [Holder1, Holder2] = [claimer(0), claimer(0)],
-            [claimed(Holder) || Holder <- [Holder1, Holder2]],
-            {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
-            Overdue = claimer(#{timeout => infinity, covers => work}),
-            await_waiting(1),
-            ok = die(Die),
-            ?assert(lists:member(in_work(Overdue), [{error, no_pool}, {ok, done}])),
-            [Held | _] = Tickets = [element(3, weir_pool:checkout(?POOL, 0)) || _ <- [1, 2, 3]],
-            ?assertEqual({How, [taken, taken, taken]}, {How, states()}),
-            weir_kit:none(workers_of_the_old_pool, [Worker || Worker <- workers(), lists:member(Worker, Old)]),
-            let_go(Holder1),
-            kill(Holder2),
-            ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket, fail)),
-            ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket)),
-            manager() ! tick,
-            _ = sys:get_state(manager()),
-            weir_kit:same(lost_claims, {How, [taken, taken, taken]}, {How, states()}),
-            [?assertEqual(ok, weir_pool:checkin(?POOL, T)) || T <- Tickets],
-            ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Held)),
-            at_rest(),
-            ?assertEqual(0, counter(abandoned)),
-            ok = weir_pool:stop(?POOL)
-        end
-     || {How, Die} <- deaths()
-    ].
+    each(deaths(), fun({How, Die}) ->
+        start(3),
+        Old = workers(),
+        [Holder1, Holder2] = [claimer(0), claimer(0)],
+        [claimed(Holder) || Holder <- [Holder1, Holder2]],
+        {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
+        Overdue = claimer(#{timeout => infinity, covers => work}),
+        await_waiting(1),
+        ok = die(Die),
+        ?assert(lists:member(in_work(Overdue), [{error, no_pool}, {ok, done}])),
+        [Held | _] = Tickets = [element(3, weir_pool:checkout(?POOL, 0)) || _ <- [1, 2, 3]],
+        ?assertEqual({How, [taken, taken, taken]}, {How, states()}),
+        weir_kit:none(workers_of_the_old_pool, [Worker || Worker <- workers(), lists:member(Worker, Old)]),
+        let_go(Holder1),
+        kill(Holder2),
+        ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket, fail)),
+        ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket)),
+        manager() ! tick,
+        _ = sys:get_state(manager()),
+        weir_kit:same(lost_claims, {How, [taken, taken, taken]}, {How, states()}),
+        [?assertEqual(ok, weir_pool:checkin(?POOL, T)) || T <- Tickets],
+        ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Held)),
+        at_rest(),
+        ?assertEqual(0, counter(abandoned))
+    end).
 
 %% Returns the result of a claim whose time-out covers the work. The process that does the work reports the claim.
 in_work({Pid, Monitor} = Claimer) ->

@@ -8,6 +8,7 @@
 
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
+    each/2,
     kill_manager/1, manager/1, queue/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2,
     blocked_after/1, await_blocked/0, stop_parent/1, leftovers/0, nothing_left_soon/0
 ]).
@@ -39,8 +40,7 @@ the_slot_of_a_dead_worker_is_vacant_at_once(_Config) ->
     until(fun() -> slots(p) =:= [undefined, undefined, C] end),
     ?assertEqual([{ok, C}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 10)])),
     [Sup ! go || Sup <- Sups],
-    until(fun() -> settled(p, 3) end),
-    ok = weir_pool:stop(p).
+    until(fun() -> settled(p, 3) end).
 
 %% The manager hears of a death after it has heard of the successor.
 late_messages_about_dead_workers_have_no_effect(_Config) ->
@@ -59,8 +59,7 @@ late_messages_about_dead_workers_have_no_effect(_Config) ->
     ok = sys:resume(Manager),
     until(fun() -> slots(p) =:= [Next, B] end),
     ?assert(settled(p, 2)),
-    ?assertMatch({ok, #{restarts := 2}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
+    ?assertMatch({ok, #{restarts := 2}}, weir_pool:info(p)).
 
 %% The worker of a slot's supervisor, whatever the manager has heard.
 supervised(Sup) ->
@@ -94,15 +93,12 @@ a_worker_that_outlives_its_supervisor_is_killed(_Config) ->
     ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
     ok = weir_pool:stop(p),
     no_stubborn(),
-    [
-        begin
-            ok = weir_pool:start(p, stubborn(2, 1)),
-            [exit(Sup, kill) || Sup <- slot_sups(p)],
-            ok = weir_pool:stop(p),
-            no_stubborn()
-        end
-     || _ <- lists:seq(1, 50)
-    ].
+    each(lists:seq(1, 50), fun(_) ->
+        ok = weir_pool:start(p, stubborn(2, 1)),
+        [exit(Sup, kill) || Sup <- slot_sups(p)],
+        ok = weir_pool:stop(p),
+        no_stubborn()
+    end).
 
 a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 20000)),
@@ -283,8 +279,7 @@ the_stopped_application_leaves_nothing(_Config) ->
     weir_kit:none(leaked, [Left || Left <- leftovers(), not is_integer(Left)]),
     nothing_left_soon(),
     ok = application:start(weir_pool),
-    ok = weir_pool:start(p, opts(2)),
-    ok = weir_pool:stop(p).
+    ok = weir_pool:start(p, opts(2)).
 
 %% The eraser is not scheduled before the application has been stopped.
 the_stopped_application_leaves_nothing_on_a_busy_node(_Config) ->
@@ -373,8 +368,7 @@ a_pool_works_after_a_change_of_code(_Config) ->
     ],
     Processes = [Pid || {Pid, _} <- All],
     [works_after_a_change_of_code(Changed) || Changed <- [[Each] || Each <- All] ++ [All]],
-    ?assertEqual(Processes, [manager(p), queue(p), slot_sup(p, 1), slot_sup(p, 2), whereis(weir_pool_registry)]),
-    ok = weir_pool:stop(p).
+    ?assertEqual(Processes, [manager(p), queue(p), slot_sup(p, 1), slot_sup(p, 2), whereis(weir_pool_registry)]).
 
 works_after_a_change_of_code(Changed) ->
     [One, Other] = [claimer(p), claimer(p)],
@@ -417,5 +411,4 @@ unexpected_messages_have_no_effect(_Config) ->
      || Pid <- Before
     ],
     ?assertEqual({Before, Slots}, {Processes(), slots(p)}),
-    ?assert(settled(p, 1)),
-    ok = weir_pool:stop(p).
+    ?assert(settled(p, 1)).
