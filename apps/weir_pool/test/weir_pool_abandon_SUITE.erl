@@ -10,7 +10,7 @@
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [each/2, kill_manager/1, manager/1, slots/1, workers/1, settled/2]).
 -import(weir_pool_life_lib, [
-    pool/1, pool/2, script/2, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1,
+    start/2, pool/1, pool/2, script/2, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1,
     word/2
 ]).
 
@@ -249,21 +249,12 @@ a_temporary_worker_is_replaced_too(_Config) ->
     kill(hd(workers(p))),
     until(fun() -> length(workers(p)) =:= 1 end).
 
-%% A replacement does not wait for a claim that was revoked.
-a_replacement_does_not_wait_for_an_abandoned_claim(_Config) ->
+%% The call times out when the slot is marked for the replacement.
+a_replacement_does_not_wait_for_a_claim_whose_call_timed_out(_Config) ->
     each([replace, {wait, 1000}, free], fun(Abandoned) ->
-        ok = weir_pool:start(p, pool(1, #{abandoned => Abandoned, shutdown => brutal_kill})),
-        Claimer = claimer(p),
-        Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
-        until(fun() -> word(p, 1) =:= marked end),
-        kill_claimer(Claimer),
-        manager(p) ! tick,
-        ?assertEqual(ok, result(Replacer)),
-        ?assertNotEqual([worker_of(Claimer)], slots(p)),
-        settle(p, 1),
-        %% A call that times out with the slot marked.
+        start(1, #{abandoned => Abandoned, shutdown => brutal_kill}),
         [Worker] = slots(p),
-        {Starter, _} = Second = weir_kit:start(fun() ->
+        {Starter, _} = Replacer = weir_kit:start(fun() ->
             receive go -> weir_pool:replace(p, 1) end
         end),
         Timeout = fun(Pid) ->
@@ -273,7 +264,7 @@ a_replacement_does_not_wait_for_an_abandoned_claim(_Config) ->
             gen_server:call(Pid, ping, 1)
         end,
         ?assertExit({timeout, _}, weir_pool:claim(p, Timeout)),
-        ?assertEqual(ok, result(Second)),
+        ?assertEqual(ok, result(Replacer)),
         await_down(Worker),
         settle(p, 1)
     end).
