@@ -20,9 +20,9 @@ init_per_suite(Config) -> weir_kit:quiet(Config).
 
 end_per_suite(Config) -> weir_kit:loud(Config).
 
-init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
+init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
+end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- claims
 

@@ -2,7 +2,6 @@
 %% claimers: tasks that hold its workers or wait for them.
 -module(weir_pool_claim_lib).
 
--export([set_up/1, tear_down/1]).
 -export([start/1, start/2, pool/0, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0]).
 -export([claimer/1, waiter/0, hold_all/0, wait_in_order/1, claimed/1, has_not_claimed/1, let_go/1, kill/1]).
 -export([await_waiting/1, at_rest/0, nobody_waits/0, no_messages/0]).
@@ -12,13 +11,6 @@
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
 -include("weir_pool_test_signals.hrl").
-
-%% For init_per_testcase and end_per_testcase.
-set_up(Config) -> weir_pool_test_lib:setup(Config).
-
-tear_down(Config) ->
-    _ = weir_pool:stop(?MODULE),
-    weir_pool_test_lib:teardown(Config).
 
 start(Size) -> start(Size, #{}).
 

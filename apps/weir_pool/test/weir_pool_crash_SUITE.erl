@@ -92,13 +92,7 @@ a_worker_that_outlives_its_supervisor_is_killed(_Config) ->
     ?assertMatch([New, B] when New =/= A, slots(p)),
     ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
     ok = weir_pool:stop(p),
-    no_stubborn(),
-    each(lists:seq(1, 50), fun(_) ->
-        ok = weir_pool:start(p, stubborn(2, 1)),
-        [exit(Sup, kill) || Sup <- slot_sups(p)],
-        ok = weir_pool:stop(p),
-        no_stubborn()
-    end).
+    no_stubborn().
 
 a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 20000)),
@@ -119,26 +113,6 @@ a_pool_that_stops_kills_a_worker_whose_supervisor_has_just_died(_Config) ->
     no_stubborn().
 
 %% ---------------------------------------------------------------- managers and queues
-
-%% The old workers may have registered names, which the new workers need.
-a_killed_manager_is_followed_by_another_when_the_old_workers_have_stopped(_Config) ->
-    Slow = {weir_pool_life_worker, start_slow_to_stop, [self()]},
-    ok = weir_pool:start(p, #{size => 2, worker => Slow, shutdown => infinity}),
-    [First, Second] = Before = workers(p),
-    kill(manager(p)),
-    [receive {stopping, Pid} -> ok end || Pid <- Before],
-    First ! go,
-    await_down(First),
-    until(fun() -> weir_pool:pools() =:= [p] end),
-    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
-    Second ! go,
-    await_down(Second),
-    until(fun() -> settled(p, 2) end),
-    Now = workers(p),
-    ?assertEqual(Before, Before -- Now),
-    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
-    [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
-    ?assertEqual(ok, result(Stopper)).
 
 %% The manager has lost its queue, and waits for its worker to stop, when another process stops the pool.
 a_pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
@@ -162,20 +136,6 @@ a_pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
 let_go() ->
     receive {stopping, Worker} -> Worker ! go end,
     let_go().
-
-%% Each manager takes the name over from a manager that has just been killed. The remains of that disturb no process.
-each_killed_manager_under_a_supervisor_is_followed_by_another(_Config) ->
-    Parent = start_parent({#{intensity => 1000}, [weir_pool:child_spec(p, pool(3))]}),
-    [
-        begin
-            kill_manager(p),
-            ?assert(settled(p, 3))
-        end
-     || _ <- lists:seq(1, 50)
-    ],
-    settle(p, 3),
-    stop_parent(Parent),
-    nothing_left_soon().
 
 a_pool_that_crashes_too_often_ends_its_supervisor(_Config) ->
     Parent = start_parent({#{intensity => 1, period => 3600}, [weir_pool:child_spec(p, opts(2))]}),
