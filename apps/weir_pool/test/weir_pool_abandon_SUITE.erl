@@ -345,7 +345,7 @@ reports_name_the_claimer_and_the_reason(_Config) ->
                 {overdue, "did not end in time", fun work_that_is_overdue/0},
                 {killed, "ran the claimer's fun was killed", fun work_that_is_killed/0},
                 {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> Fun() end) end},
-                {failed, "gave it back as failed", fun() -> a_failed_one(fun elsewhere/1) end}
+                {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> result(weir_kit:start(Fun)) end) end}
             ]
         ],
         ok = weir_pool:stop(p),
@@ -407,33 +407,24 @@ a_killed_claimer() ->
     kill_claimer(Claimer),
     Pid.
 
-%% Starts a task with a claim that covers the work. Returns the task and the process that does the work.
-working(Do) ->
+%% A task claims a worker and has another process do the work. The caller or the other process is killed.
+a_killed_caller() -> kill_work(fun(Caller, _Child) -> kill(Caller) end).
+
+work_that_is_killed() -> kill_work(fun({Pid, _}, Child) -> kill(Child), weir_kit:await_down(Pid) end).
+
+kill_work(Kill) ->
     Test = self(),
-    Caller = weir_kit:start(fun() ->
-        weir_pool:claim(
-            p,
-            fun(_) ->
-                Test ! {working, self()},
-                Do()
-            end,
-            #{covers => work, timeout => infinity}
-        )
+    Work = fun(_) ->
+        Test ! {working, self()},
+        wait_for_ever()
+    end,
+    {Pid, _} = Caller = weir_kit:start(fun() ->
+        weir_pool:claim(p, Work, #{covers => work, timeout => infinity})
     end),
-    receive {working, Child} -> {Caller, Child} end.
+    receive {working, Child} -> Kill(Caller, Child) end,
+    Pid.
 
 wait_for_ever() -> receive never -> ok end.
-
-a_killed_caller() ->
-    {{Pid, _} = Caller, _} = working(fun wait_for_ever/0),
-    kill(Caller),
-    Pid.
-
-work_that_is_killed() ->
-    {{Pid, _} = Caller, Child} = working(fun wait_for_ever/0),
-    exit(Child, kill),
-    ?assertError({crashed, killed}, result(Caller)),
-    Pid.
 
 work_that_is_overdue() ->
     Opts = #{covers => work, timeout => 20},
@@ -445,9 +436,7 @@ a_call_in_a_claim(Opts) ->
     ?assertExit({timeout, _}, weir_pool:claim(p, fun(Worker) -> gen_server:call(Worker, Hang, 1) end, Opts)),
     self().
 
-elsewhere(Fun) -> result(weir_kit:start(Fun)).
-
-%% The function By calls another function, in this process or elsewhere.
+%% The function By calls another function, in this process or in a task.
 a_failed_one(By) ->
     {ok, _, Ticket} = weir_pool:checkout(p, 0),
     ?assertEqual(ok, By(fun() -> weir_pool:checkin(p, Ticket, fail) end)),
@@ -469,22 +458,28 @@ a_claim_of_a_call_by_name_is_abandoned_too(_Config) ->
 
 overflow(Max, Linger) -> #{overflow => #{max => Max, linger => Linger}}.
 
+%% The workers stay for an hour. They are not picked.
 claims_that_wait_start_workers_for_overflow(_Config) ->
-    ok = weir_pool:start(p, pool(2, overflow(3, 3600000))),
-    ?assertMatch({ok, #{size := 2, limit := 5, live := 2, vacant := 0}}, weir_pool:info(p)),
-    Claimers = [claimer(p) || _ <- lists:seq(1, 5)],
-    ?assertEqual([1, 2, 3, 4, 5], lists:sort([slot_of(Claimer) || Claimer <- Claimers])),
-    ?assertMatch({ok, #{size := 2, limit := 5, live := 5, vacant := 0, claimed := 5}}, weir_pool:info(p)),
+    ok = weir_pool:start(p, pool(1, overflow(3, 3600000))),
+    ?assertMatch({ok, #{size := 1, limit := 4, live := 1, vacant := 0}}, weir_pool:info(p)),
+    Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
+    ?assertEqual([1, 2, 3, 4], lists:sort([slot_of(Claimer) || Claimer <- Claimers])),
+    ?assertMatch({ok, #{size := 1, limit := 4, live := 4, vacant := 0, claimed := 4}}, weir_pool:info(p)),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
+    [Regular] = slots(p),
+    ?assertEqual([{ok, Regular}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 50)])),
+    ?assertEqual([{ok, Regular}], lists:usort([weir_pool:pick(p, Key) || Key <- lists:seq(1, 50)])),
+    ?assertEqual({ok, 1}, weir_pool:broadcast(p, {run, fun() -> ok end})),
+    {ok, Workers} = weir_pool:workers(p),
+    ?assertEqual([1, 2, 3, 4], [Slot || {Slot, _} <- Workers]),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    %% The workers for overflow stay for an hour.
     manager(p) ! tick,
     _ = sys:get_state(manager(p)),
-    ?assertMatch({ok, #{live := 5, claimed := 0, restarts := 0}}, weir_pool:info(p)).
+    ?assertMatch({ok, #{live := 4, claimed := 0, restarts := 0}}, weir_pool:info(p)).
 
 %% The pool refuses the claims, and starts workers for the next ones (pooler's issue 54).
 claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
-    ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
+    ok = weir_pool:start(p, pool(1, overflow(3, 3600000))),
     First = claimer(p),
     Claim = fun() -> weir_pool:checkout(p, #{}) end,
     [
@@ -497,18 +492,12 @@ claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
         end
      || Live <- [2, 3]
     ],
-    ?assertEqual({error, busy}, Claim()),
-    ok = release(First).
-
-%% The claimer had set the flag, and was killed when it was about to tell the manager.
-workers_for_overflow_start_though_a_claimer_was_killed(_Config) ->
-    ok = weir_pool:start(p, pool(1, overflow(1, 3600000))),
-    Claimer = claimer(p),
+    %% The next claimer was killed between setting the flag and notifying the manager.
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_GROW, 1),
-    ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    ?assertEqual({error, busy}, Claim()),
     manager(p) ! tick,
-    until(fun() -> info(live) =:= 2 end),
-    ok = release(Claimer).
+    until(fun() -> info(live) =:= 4 end),
+    ok = release(First).
 
 %% Workers do not stop while they are claimed (poolboy's issues 29 to 89), and not below the size. The pools wait side by
 %% side, longer than a pool keeps workers in any case.
@@ -557,17 +546,6 @@ claimed_for_long(Name) ->
         {ok, #{claimed_ms := Ms}} = weir_pool:info(Name),
         Ms > 3 * 1100
     end).
-
-workers_for_overflow_are_not_picked(_Config) ->
-    ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
-    Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    [Regular] = slots(p),
-    ?assertEqual([{ok, Regular}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 50)])),
-    ?assertEqual([{ok, Regular}], lists:usort([weir_pool:pick(p, Key) || Key <- lists:seq(1, 50)])),
-    ?assertEqual({ok, 1}, weir_pool:broadcast(p, {run, fun() -> ok end})),
-    {ok, Workers} = weir_pool:workers(p),
-    ?assertEqual([1, 2, 3], [Slot || {Slot, _} <- Workers]),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers].
 
 %% A start that fails does not end the pool, and is not repeated without a pause.
 a_failed_start_for_overflow_ends_no_pool_and_pauses(_Config) ->

@@ -19,9 +19,7 @@ start(Size, Opts) ->
 
 pool() -> weir_pool_terms:pool(?MODULE).
 
-states() -> [state(Slot) || Slot <- lists:seq(1, (pool())#pool.limit)].
-
-state(Slot) -> weir_pool_word:state(weir_pool_word:read(pool(), Slot)).
+states() -> [weir_pool_life_lib:word(?MODULE, Slot) || Slot <- lists:seq(1, (pool())#pool.limit)].
 
 signals(Word) -> atomics:get((pool())#pool.signals, Word).
 
@@ -29,7 +27,7 @@ waiting() -> signals(?SIGNAL_WAITING).
 
 counter(Name) -> maps:get(Name, weir_pool_terms:counters(pool())).
 
-queue() -> (pool())#pool.queue.
+queue() -> weir_pool_test_lib:queue(?MODULE).
 
 manager() -> weir_pool_test_lib:manager(?MODULE).
 
@@ -56,13 +54,7 @@ at_rest() ->
     end).
 
 %% Waits until the queue has no waiter and has published that. From then on a worker that is checked in is free at once.
-nobody_waits() ->
-    until(fun() ->
-        case {waiting(), signals(?SIGNAL_MODE)} of
-            {0, Mode} when Mode =< ?NOBODY_WAITS -> true;
-            Other -> Other
-        end
-    end).
+nobody_waits() -> until(fun() -> weir_pool_test_lib:is_nobody_waiting(?MODULE) end).
 
 no_messages() -> ?assertEqual([], weir_kit:messages()).
 

@@ -94,6 +94,7 @@ a_worker_that_outlives_its_supervisor_is_killed(_Config) ->
     ok = weir_pool:stop(p),
     no_stubborn().
 
+%% The supervisor dies while it stops its worker, or just before, so that the manager has not heard of its death.
 a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     ok = weir_pool:start(p, stubborn(1, 20000)),
     Sup = slot_sup(p, 1),
@@ -102,13 +103,11 @@ a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     weir_kit:until_waiting(Sup),
     kill(Sup),
     ?assertEqual(ok, result(Stopper)),
-    no_stubborn().
-
-a_pool_that_stops_kills_a_worker_whose_supervisor_has_just_died(_Config) ->
+    no_stubborn(),
     ok = weir_pool:start(p, stubborn(1, 1)),
-    Sup = slot_sup(p, 1),
+    Second = slot_sup(p, 1),
     ok = sys:suspend(manager(p)),
-    kill(Sup),
+    kill(Second),
     ok = weir_pool:stop(p),
     no_stubborn().
 
@@ -239,23 +238,17 @@ the_stopped_application_leaves_nothing(_Config) ->
     weir_kit:none(leaked, [Left || Left <- leftovers(), not is_integer(Left)]),
     nothing_left_soon(),
     ok = application:start(weir_pool),
-    ok = weir_pool:start(p, opts(2)).
-
-%% The eraser is not scheduled before the application has been stopped.
-the_stopped_application_leaves_nothing_on_a_busy_node(_Config) ->
+    %% On a busy node the eraser is not scheduled before the application has been stopped.
     Spinners = [spawn(fun Spin() -> Spin() end) || _ <- lists:seq(1, 10 * erlang:system_info(schedulers))],
-    try
-        lists:foreach(
-            fun(_) ->
-                [ok = weir_pool:start(Name, opts(5)) || Name <- [p, q, r]],
-                ok = application:stop(weir_pool),
-                ok = application:start(weir_pool)
-            end,
-            lists:seq(1, weir_kit:long(7, 20))
-        )
-    after
-        [exit(Spinner, kill) || Spinner <- Spinners]
-    end,
+    [
+        begin
+            [ok = weir_pool:start(Name, opts(5)) || Name <- [p, q, r]],
+            ok = application:stop(weir_pool),
+            ok = application:start(weir_pool)
+        end
+     || _ <- lists:seq(1, weir_kit:long(7, 20))
+    ],
+    [kill(Spinner) || Spinner <- Spinners],
     nothing_left_soon().
 
 a_supervised_pool_ends_with_the_application(_Config) ->
