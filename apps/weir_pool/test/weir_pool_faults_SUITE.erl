@@ -468,13 +468,7 @@ suspended_waiters_do_not_delay_the_next(_Config) ->
     ct:pal("the queue has handled ~b messages", [Handled]),
     give_back(Next),
     [true = erlang:resume_process(Pid) || {Pid, _} <- Suspended],
-    [
-        begin
-            _ = claimed(Waiter),
-            give_back(Waiter)
-        end
-     || Waiter <- Suspended
-    ],
+    ok = serve_all(Suspended),
     ok = weir_pool:stop(p),
     weir_kit:none(late, [{handled, Handled} || Handled >= 20]).
 
