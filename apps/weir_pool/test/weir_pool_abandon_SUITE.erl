@@ -10,8 +10,8 @@
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [each/2, kill_manager/1, manager/1, slots/1, workers/1, settled/2]).
 -import(weir_pool_life_lib, [
-    start/2, pool/1, pool/2, script/2, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1,
-    word/2
+    start/2, pool/1, pool/2, script/2, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
+    busy/1, idle/1, word/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).
@@ -345,7 +345,7 @@ reports_name_the_claimer_and_the_reason(_Config) ->
                 {overdue, "did not end in time", fun work_that_is_overdue/0},
                 {killed, "ran the claimer's fun was killed", fun work_that_is_killed/0},
                 {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> Fun() end) end},
-                {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> result(weir_kit:start(Fun)) end) end}
+                {failed, "gave it back as failed", fun() -> a_failed_one(fun in_a_task/1) end}
             ]
         ],
         ok = weir_pool:stop(p),
@@ -436,6 +436,8 @@ a_call_in_a_claim(Opts) ->
     ?assertExit({timeout, _}, weir_pool:claim(p, fun(Worker) -> gen_server:call(Worker, Hang, 1) end, Opts)),
     self().
 
+in_a_task(Fun) -> result(weir_kit:start(Fun)).
+
 %% The function By calls another function, in this process or in a task.
 a_failed_one(By) ->
     {ok, _, Ticket} = weir_pool:checkout(p, 0),
@@ -499,8 +501,8 @@ claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
     until(fun() -> info(live) =:= 4 end),
     ok = release(First).
 
-%% Workers do not stop while they are claimed (poolboy's issues 29 to 89), and not below the size. The pools wait side by
-%% side, longer than a pool keeps workers in any case.
+%% Workers do not stop while they are claimed (poolboy's issues 29 to 89), and not below the size. The pools wait side
+%% by side, longer than a pool keeps workers in any case.
 workers_for_overflow_stop_however_their_claims_end(_Config) ->
     Check = {fun(_) -> ok end, 50},
     Ends = [
@@ -622,39 +624,33 @@ answer({Checker, Worker}, Answer) ->
 %% The next check, and its answer.
 check_round(Answer) -> answer(first_check(), Answer).
 
-a_failed_check_replaces_the_worker(_Config) ->
+each_result_but_ok_and_true_replaces_the_worker(_Config) ->
+    Failures = [
+        fun() -> bad end,
+        fun() -> false end,
+        fun() -> {error, gone} end,
+        fun() -> error(oops) end,
+        fun() -> throw(ok) end,
+        fun() -> exit(ok) end,
+        fun() -> exit(normal) end,
+        fun() -> exit({done, no}) end,
+        fun() -> exit(self(), kill) end
+    ],
     each([#{intensity => 0}, ?ASYNC], fun(Opts) ->
-        ok = weir_pool:start(p, pool(1, Opts#{check => {asking(), ?HOUR}})),
-        settle(p, 1),
-        [Worker] = slots(p),
-        [?assertEqual(Worker, check_round(fun() -> Good end)) || Good <- [ok, true, ok]],
-        ?assertEqual(Worker, check_round(fun() -> bad end)),
-        until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
-        await_down(Worker),
-        ?assertMatch({ok, #{check_failures := 1, restarts := 1, abandoned := 0}}, weir_pool:info(p)),
+        start(1, Opts#{check => {asking(), ?HOUR}}),
+        [
+            begin
+                [Worker] = slots(p),
+                [?assertEqual(Worker, check_round(fun() -> Good end)) || Good <- [ok, true]],
+                ?assertEqual(Worker, check_round(Failure)),
+                until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
+                await_down(Worker)
+            end
+         || Failure <- Failures
+        ],
+        ?assertMatch({ok, #{check_failures := 9, restarts := 9, abandoned := 0}}, weir_pool:info(p)),
         ?assertEqual(slots(p), [check_round(fun() -> ok end)])
     end).
-
-each_result_but_ok_and_true_fails_a_check(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}, intensity => 0})),
-    [
-        begin
-            [Worker] = slots(p),
-            ?assertEqual(Worker, check_round(Fail)),
-            until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end)
-        end
-     || Fail <- [
-            fun() -> false end,
-            fun() -> {error, gone} end,
-            fun() -> error(oops) end,
-            fun() -> throw(ok) end,
-            fun() -> exit(ok) end,
-            fun() -> exit(normal) end,
-            fun() -> exit({done, no}) end,
-            fun() -> exit(self(), kill) end
-        ]
-    ],
-    ?assertEqual(8, info(check_failures)).
 
 %% Checks come by themselves. A check that hangs has as much time as is between two rounds.
 a_check_that_hangs_is_killed_and_fails(_Config) ->
@@ -688,8 +684,7 @@ checked_workers_are_not_claimed(_Config) ->
 
 the_check_of_a_dead_worker_has_no_effect(_Config) ->
     each([#{}, ?ASYNC], fun(Opts) ->
-        ok = weir_pool:start(p, pool(2, Opts#{check => {asking(), ?HOUR}})),
-        settle(p, 2),
+        start(2, Opts#{check => {asking(), ?HOUR}}),
         check_round(),
         Check = {_, Worker} = next_check(),
         kill(Worker),

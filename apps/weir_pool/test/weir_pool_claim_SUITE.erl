@@ -8,8 +8,8 @@
 -import(weir_kit, [until/1, result/1]).
 -import(weir_pool_test_lib, [each/2]).
 -import(weir_pool_claim_lib, [
-    start/1, start/2, manager/0, states/0, waiting/0, await_waiting/1, counter/1, workers/0, at_rest/0, nobody_waits/0, no_messages/0,
-    claimer/1, claimed/1, let_go/1, hold_all/0
+    start/1, start/2, manager/0, states/0, waiting/0, await_waiting/1, counter/1, workers/0, at_rest/0,
+    nobody_waits/0, no_messages/0, claimer/1, claimed/1, let_go/1, hold_all/0
 ]).
 
 -define(POOL, weir_pool_claim_lib).

@@ -11,7 +11,7 @@
 -import(weir_pool_test_lib, [each/2]).
 -import(weir_pool_claim_lib, [
     start/1, start/2, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0, await_waiting/1,
-    at_rest/0, claimer/1, waiter/0, claimed/1, let_go/1, kill/1, hold_all/0,
+    at_rest/0, claimer/1, claimed/1, let_go/1, kill/1, hold_all/0,
     wait_in_order/1
 ]).
 

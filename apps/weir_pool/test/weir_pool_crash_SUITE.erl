@@ -8,11 +8,10 @@
 
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
-    each/2,
     kill_manager/1, manager/1, queue/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2,
     blocked_after/1, await_blocked/0, stop_parent/1, leftovers/0, nothing_left_soon/0
 ]).
--import(weir_pool_life_lib, [pool/1, slot_sup/2, slot_sups/1, settle/2, claimer/1, release/1]).
+-import(weir_pool_life_lib, [pool/1, slot_sup/2, settle/2, claimer/1, release/1]).
 
 all() -> weir_kit:cases(?MODULE).
 
