@@ -460,7 +460,7 @@ a_claim_of_a_call_by_name_is_abandoned_too(_Config) ->
 
 overflow(Max, Linger) -> #{overflow => #{max => Max, linger => Linger}}.
 
-%% The workers stay for an hour. They are not picked.
+%% The workers stay for an hour, and no pick gets one of them.
 claims_that_wait_start_workers_for_overflow(_Config) ->
     ok = weir_pool:start(p, pool(1, overflow(3, 3600000))),
     ?assertMatch({ok, #{size := 1, limit := 4, live := 1, vacant := 0}}, weir_pool:info(p)),

@@ -579,7 +579,7 @@ a_replacement_whose_new_supervisor_is_killed_fails(_Config) ->
     go(Blocked, start),
     settle(p, 1).
 
-%% Whatever the check finds, the worker stops.
+%% The worker stops, whether the check finds it good or not.
 a_replacement_does_not_wait_for_a_check(_Config) ->
     each([ok, bad], fun(Result) ->
         {Old, Checker} = checking(1),
