@@ -260,54 +260,34 @@ a_slot_that_becomes_free_is_found_by_searches_under_way(_Config) ->
     with_free([60], fun(Pool) ->
         [{ok, _, _} = weir_pool_word:claim(Pool, Slot, 7) || Slot <- lists:seq(1, 59)],
         Stop = atomics:new(1, []),
-        Searches = atomics:new(2, []),
         Found = counters:new(1, []),
-        Searchers = [
-            weir_kit:start(fun() -> search_until_stopped(Pool, Stop, N, Searches, Found) end)
-         || N <- [1, 2]
-        ],
+        Searchers = [weir_kit:start(fun() -> search_until_stopped(Pool, Stop, N, Found) end) || N <- [1, 2]],
         [
             begin
                 {ok, Word, _} = claim_in_the_end(Pool, 60),
+                Before = counters:get(Found, 1),
                 ok = end_claim(Way, Pool, 60, Word),
-                %% A search that began before the slot was free may miss it. A search that begins now must find it.
-                Begun = [atomics:get(Searches, N) || N <- [1, 2]],
-                ok = await_found(Way, counters:get(Found, 1), Begun, Searches, Found, Pool)
+                until(fun() -> counters:get(Found, 1) > Before orelse {Way, state(Pool, 60), is_shown(Pool, 60)} end)
             end
          || _ <- lists:seq(1, Rounds), Way <- ?WAYS
         ],
         atomics:put(Stop, 1, 1),
         [ok = weir_kit:result(Searcher) || Searcher <- Searchers],
-        weir_kit:none(lost, lost(Pool))
+        weir_kit:none(lost, [60 || state(Pool, 60) =:= free, not is_shown(Pool, 60)])
     end).
 
-search_until_stopped(Pool, Stop, N, Searches, Found) ->
+search_until_stopped(Pool, Stop, N, Found) ->
+    _ =
+        case weir_pool_word:find(Pool, 1, N) of
+            {ok, 60, Word, _} ->
+                free = weir_pool_word:release(Pool, 60, Word),
+                counters:add(Found, 1, 1);
+            none ->
+                ok
+        end,
     case atomics:get(Stop, 1) of
-        1 ->
-            ok;
-        0 ->
-            case weir_pool_word:find(Pool, 1, N) of
-                {ok, 60, Word, _} ->
-                    free = weir_pool_word:release(Pool, 60, Word),
-                    counters:add(Found, 1, 1);
-                none ->
-                    ok
-            end,
-            atomics:add(Searches, N, 1),
-            search_until_stopped(Pool, Stop, N, Searches, Found)
-    end.
-
-%% The two searches may keep the slot from each other, but not for ten searches of each.
-await_found(Way, Before, Begun, Searches, Found, Pool) ->
-    case counters:get(Found, 1) > Before of
-        true ->
-            ok;
-        false ->
-            IsEnough = lists:all(fun({N, B}) -> atomics:get(Searches, N) > B + 10 end, lists:zip([1, 2], Begun)),
-            case IsEnough andalso counters:get(Found, 1) =:= Before of
-                true -> weir_kit:fault({not_found, Way, state(Pool, 60), is_shown(Pool, 60)});
-                false -> erlang:yield(), await_found(Way, Before, Begun, Searches, Found, Pool)
-            end
+        1 -> ok;
+        0 -> search_until_stopped(Pool, Stop, N, Found)
     end.
 
 claim_in_the_end(Pool, Slot) ->
@@ -360,9 +340,6 @@ shown(First, Last, Pool) ->
         none ->
             []
     end.
-
-%% Returns the free slots that no search finds. There are none unless a process is between two steps.
-lost(Pool) -> [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free, not is_shown(Pool, Slot)].
 
 clear_bit(Pool, Slot) ->
     {Bitmap, Index, Bit, _More} = weir_pool_terms:bitmap(Pool, Slot),
