@@ -4,9 +4,9 @@
 %% all pools. The starter waits until the pool is open. If the start fails, the manager ends by itself; the starter
 %% waits for that, too, and the name is free afterwards.
 %%
-%% If the starter dies, a pool of start/2 goes on starting without it, and a pool of start_link/2, whose manager is the
-%% starter's child, stops. If the caller of drain/2 dies, the drain goes on to its end, because a pool that is drained
-%% and not stopped would serve nobody: a process of its own drains and stops the pool.
+%% If the starter dies, a pool of start/2 goes on starting. A pool of start_link/2 stops, because its manager is a child
+%% of the starter. If the caller of drain/2 dies, the drain goes on to its end, because a process of its own drains and
+%% stops the pool. A pool that is drained but not stopped would serve no caller.
 %% @private
 -module(weir_pool_boot).
 
@@ -17,8 +17,8 @@
 
 %% @doc Starts a pool under weir_pool's own supervisor and waits for its workers.
 %%
-%% A process of its own waits, because the receive for several references searches the mailbox, and the caller's may
-%% be long.
+%% A process of its own waits, because a receive for several references searches the whole mailbox, and the caller's
+%% mailbox may be long.
 -spec start(weir_pool:name(), weir_pool:opts()) -> ok | {error, weir_pool:start_error()}.
 start(Name, Opts) ->
     case weir_pool_opts:check(Opts) of
@@ -40,8 +40,9 @@ start_link(Name, Opts) ->
         {error, _} = Error -> Error
     end.
 
-%% The monitor is made in this function and is in every clause of the receive, so the receive does not search the
-%% messages that came before. Therefore the task begins when it is monitored.
+%% Runs a function in a task, and waits for its result. The monitor is made in this function and is in every clause of
+%% the receive, so the receive does not search messages that came before. The task waits for the message `run', so that
+%% it begins only when it is monitored.
 in_task(Function, Arguments) ->
     try spawn(?MODULE, run, [self(), {?MODULE, Function, Arguments}]) of
         Task ->
@@ -90,8 +91,8 @@ limit_or(Reason) ->
         false -> Reason
     end.
 
-%% Returns whether a pool of this name lives, so that a name which is taken is no error of a supervisor's child. A
-%% manager that is just dying is waited for here, in the caller.
+%% Returns whether a pool of this name lives. If the pool's manager is dying, waits here, in the caller, until the
+%% manager is dead. This check comes before the start, so a taken name is no failed start of a supervisor's child.
 is_taken(Name) ->
     case weir_pool_registry:lookup(Name) of
         {ok, {_, Manager, _, _, _}} -> is_process_alive(Manager);
@@ -150,11 +151,11 @@ parent(Parent) ->
         _ -> other
     end.
 
-%% The pool's own supervisor ends with it. The supervisor of all pools is not asked: it would wait for the workers, and
-%% no other pool could be started meanwhile.
+%% Stops the pool with its own supervisor. The supervisor of all pools could do that too, but could start no other pool
+%% while it waits for the workers.
 stop(own_supervisor, PoolSup, _Manager) ->
     stop_process(PoolSup);
-%% A supervisor of the user's would restart a pool that ended without its order.
+%% A supervisor of the user's terminates its child itself, because it would restart a pool that ended otherwise.
 stop(supervisor, Parent, Manager) ->
     try
         [Id || {Id, Pid, _, _} <- supervisor:which_children(Parent), Pid =:= Manager]
@@ -179,7 +180,7 @@ stop_process(Pid) ->
         ok -> stopped
     catch
         exit:_HasEnded ->
-            %% A process that is just dying is waited for.
+            %% Waits until a process that is dying is dead.
             _ = is_process_alive(Pid),
             not_found
     end.

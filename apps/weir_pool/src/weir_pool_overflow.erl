@@ -9,9 +9,9 @@
 %% The claimer that releases an overflow slot notifies the manager (weir_pool_signals). The manager stops the worker at
 %% once, or after `linger' milliseconds without a claim. Every claim changes the six bits of the word that count claims,
 %% so the manager compares these bits when the timer fires. (After 64 claims, or a multiple, the bits are equal, and a
-%% worker that is free at this moment stops although it was in use. The next claim that needs one starts another.) A
-%% worker that was just started, or released while a request waits, stays for a second at least: it was started for a
-%% request that has not arrived yet.
+%% worker that is free at this moment stops although it was in use. The next claim that finds no free worker starts a
+%% new one.) A worker that was just started, or released while a request waits, stays for a second at least: it was
+%% started for a request that has not arrived yet.
 %% @private
 -module(weir_pool_overflow).
 
@@ -22,11 +22,11 @@
 -include("weir_pool.hrl").
 -include("weir_pool_state.hrl").
 
-%% Milliseconds for which a worker stays at least when it was started, or released while a request waits.
+%% Least milliseconds for which a worker stays after its start, and after a release while a request waits.
 -define(WANTED_MS, 1000).
 
 -record(overflow, {
-    %% Starts in a row that failed, and when the next may be made, monotonic milliseconds.
+    %% Number of starts in a row that failed, and the monotonic milliseconds before which no other start is made.
     failures = 0 :: non_neg_integer(),
     not_before :: integer() | undefined,
     %% Timers of idle workers, and the claims that their words had counted when the timers were started. A check changes
@@ -40,7 +40,8 @@
 -spec new() -> overflow().
 new() -> #overflow{}.
 
-%% @doc Starts as many workers as requests wait, or one for claims that do not wait, within the limit.
+%% @doc Starts a worker for each request that waits, or one worker for claims that do not wait. Subtracts the workers
+%% that are being started, and stays within the limit.
 -spec grow(#state{}) -> #state{}.
 grow(#state{phase = open, pool = #pool{size = Size, limit = Limit} = Pool, overflow = Overflow} = State) ->
     #overflow{not_before = NotBefore} = Overflow,
@@ -60,8 +61,8 @@ grow(#state{phase = open, pool = #pool{size = Size, limit = Limit} = Pool, overf
 grow(State) ->
     State.
 
-%% @doc Starts the linger timer of a worker that has started, unless a claim has it already: then the timer starts at
-%% the release.
+%% @doc Starts the linger timer of a worker that has started. If a claim already holds the worker, the timer starts at
+%% the release instead.
 -spec started(weir_pool:slot(), #state{}) -> #state{}.
 started(Slot, #state{conf = #conf{overflow = {_, Linger}}, pool = Pool, overflow = Overflow} = State) ->
     Word = weir_pool_word:read(Pool, Slot),
@@ -71,7 +72,7 @@ started(Slot, #state{conf = #conf{overflow = {_, Linger}}, pool = Pool, overflow
         _ -> Started
     end.
 
-%% @doc Delays the next start after one that failed.
+%% @doc Delays the next start after a failed start.
 -spec failed(#state{}) -> #state{}.
 failed(#state{conf = #conf{backoff = Backoff}, overflow = #overflow{failures = Failures} = Overflow} = State) ->
     Delay = weir_pool_slot_sup:delay(Failures + 1, Backoff),

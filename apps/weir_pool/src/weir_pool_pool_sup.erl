@@ -1,8 +1,8 @@
 %% @doc Supervisor of one pool of {@link weir_pool:start/2}: restarts the pool's manager, which is its only child.
 %%
-%% A manager that was killed or has crashed is restarted. A manager that ends in order, because the pool was stopped or
-%% has given up, is not, and ends this supervisor. A manager runs no code of the user's, so the intensity is for a bug
-%% that would restart it without end; then this pool ends, and no other.
+%% This supervisor restarts a manager that was killed or has crashed. If the manager ends in order, because the pool was
+%% stopped or has given up, this supervisor ends too. A manager runs no code of the user's, so only a bug of weir_pool
+%% could restart it without end. The intensity limits that, and then this pool ends and no other pool.
 %%
 %% If the node can have no other process, a restart waits (weir_pool_limit). The first start fails.
 %% @private
@@ -14,10 +14,11 @@
 
 -include("weir_pool.hrl").
 
-%% Key in the process dictionary of this supervisor: the manager was started before.
+%% Key in the process dictionary of this supervisor. The key is set once the manager has been started.
 -define(STARTED, '$weir_pool_manager_started').
 
-%% @doc Starts the supervisor with the manager. Returns both; the supervisor twice if the manager has ended already.
+%% @doc Starts the supervisor and its manager, and returns both. If the manager has already ended, returns the
+%% supervisor in its place.
 -spec start_link(weir_pool:name(), #conf{}, weir_pool_manager:opener()) ->
     {ok, Sup :: pid(), Manager :: pid()} | {error, term()}.
 start_link(Name, Conf, Opener) ->

@@ -51,7 +51,7 @@ why(overdue) -> "the work of its claimer did not end in time";
 why(timeout) -> "a call of the worker by its claimer timed out";
 why(failed) -> "its claimer gave it back as failed";
 why(untold) -> "its claimer was killed while it gave the worker up";
-why(check) -> "it failed its health check".
+why(check) -> "the worker failed its health check".
 
 claimer(undefined) -> "";
 claimer(Pid) -> io_lib:format(", claimed by ~p", [Pid]).

@@ -351,7 +351,8 @@ a_ticket_is_good_for_one_checkin_from_another_node(_Config) ->
         _ = [garbage_collect(Process) || Process <- processes()],
         [
             ?assertEqual(
-                {error, worker_down}, erpc:call(Node, fun() -> weir_pool:checkin(gone, persistent_term:get(gone), How) end)
+                {error, worker_down},
+                erpc:call(Node, fun() -> weir_pool:checkin(gone, persistent_term:get(gone), How) end)
             )
          || How <- [ok, fail]
         ],

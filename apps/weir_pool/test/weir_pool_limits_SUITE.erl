@@ -355,6 +355,7 @@ work_whose_guard_cannot_be_started_holds_no_worker(_Config) ->
         ok = app_is_running(),
         ok = same_manager(Name),
         ok = refilled(Name),
+        ok = counted(Name, #{abandoned => 0, restarts => 0}),
         ok = intact([Other]),
         same(work, {returned, {ok, done}}, answer(ask(Claimer, work(Name))))
     end).
