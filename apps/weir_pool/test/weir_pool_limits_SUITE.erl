@@ -75,7 +75,7 @@ checks_go_on(_Config) ->
         ])
     end).
 
-%% Waits until a counter is higher than it is now. Of checks, two may be under way.
+%% Waits until a counter has risen by more than N. Two checks may be under way when the wait begins.
 rises(Counter, N) ->
     Before = counters:get(Counter, 1),
     until(fun() -> counters:get(Counter, 1) > Before + N end).

@@ -246,7 +246,7 @@ is_waiting_for_manager(Member) ->
         process_info(Member, [current_function, status]) andalso
         is_list(weir_pool:pools()) andalso element(1, weir_pool:added_workers(p)) =:= ok.
 
-%% The process is the one that has disconnected itself, or another one. Only one process can wait under the name, which
+%% Either the disconnected process connects, or another process. Only one process can wait under the name, which
 %% cannot be removed meanwhile: the process would be connected in a slot without a name.
 a_process_connects_under_a_claimed_name_when_the_claim_has_ended(_Config) ->
     [

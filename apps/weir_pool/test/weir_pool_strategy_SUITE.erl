@@ -207,7 +207,7 @@ a_module_decides(_Config) ->
         ?assertEqual([none] ++ Keys ++ Keys ++ [none], lists:reverse(get(asked)))
     end).
 
-%% A vacant slot stands for the next filled one. Exceptions of the module pass through.
+%% A vacant slot stands for the next filled slot. Exceptions of the module pass through.
 a_module_that_returns_no_slot_is_an_error(_Config) ->
     with_pool(weir_pool_test_strategy, [vacant, vacant, filled, vacant], fun(_Pool, [Three]) ->
         [?assertEqual({ok, 3, Three}, weir_pool:pick_slot(f, {give, Slot})) || Slot <- [1, 2, 3, 4]],
