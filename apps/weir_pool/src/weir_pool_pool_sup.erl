@@ -9,53 +9,54 @@
 -module(weir_pool_pool_sup).
 -behaviour(supervisor).
 
--export([start_link/3, start_manager/3]).
+-export([start_link/3, start_manager/4]).
 -export([init/1]).
 
 -include("weir_pool.hrl").
 
-%% Key in the process dictionary of this supervisor. The key is set once the manager has been started.
+%% Key in the process dictionary of this supervisor: the manager was started before.
 -define(STARTED, '$weir_pool_manager_started').
 
-%% @doc Starts the supervisor and its manager, and returns both. If the manager has already ended, returns the
-%% supervisor in its place.
+%% @doc Starts the supervisor with the manager. Returns both.
 -spec start_link(weir_pool:name(), #conf{}, weir_pool_manager:opener()) ->
     {ok, Sup :: pid(), Manager :: pid()} | {error, term()}.
 start_link(Name, Conf, Opener) ->
-    case supervisor:start_link(?MODULE, {Name, Conf, Opener}) of
+    case supervisor:start_link(?MODULE, {Name, Conf, Opener, self()}) of
         {ok, Sup} ->
-            {ok, Sup, manager(Sup)};
+            %% The supervisor sent this before it returned. Its children may have changed since then.
+            receive
+                {first_manager, Sup, Manager} -> {ok, Sup, Manager}
+            end;
         {error, {shutdown, {failed_to_start_child, manager, Reason}}} ->
             {error, Reason};
         {error, Reason} ->
             {error, Reason}
     end.
 
-manager(Sup) ->
-    try supervisor:which_children(Sup) of
-        [{manager, Manager, _, _}] when is_pid(Manager) -> Manager;
-        _ -> Sup
-    catch
-        exit:_ -> Sup
-    end.
-
 %% @private
--spec start_manager(weir_pool:name(), #conf{}, weir_pool_manager:opener()) -> supervisor:startlink_ret().
-start_manager(Name, Conf, Opener) ->
+-spec start_manager(weir_pool:name(), #conf{}, weir_pool_manager:opener(), Starter :: pid()) ->
+    supervisor:startlink_ret().
+start_manager(Name, Conf, Opener, Starter) ->
     case put(?STARTED, true) of
-        undefined -> weir_pool_manager:start_link(Name, Conf, Opener);
+        undefined -> first_started(weir_pool_manager:start_link(Name, Conf, Opener), Starter);
         true -> weir_pool_limit:patiently(fun() -> weir_pool_manager:start_link(Name, Conf, none) end)
     end.
 
+first_started({ok, Manager} = Started, Starter) ->
+    Starter ! {first_manager, self(), Manager},
+    Started;
+first_started(Failed, _Starter) ->
+    Failed.
+
 %% @private
--spec init({weir_pool:name(), #conf{}, weir_pool_manager:opener()}) ->
+-spec init({weir_pool:name(), #conf{}, weir_pool_manager:opener(), Starter :: pid()}) ->
     {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
-init({Name, Conf, Opener}) ->
+init({Name, Conf, Opener, Starter}) ->
     {ok,
         {#{strategy => one_for_one, intensity => 100, period => 1, auto_shutdown => any_significant}, [
             #{
                 id => manager,
-                start => {?MODULE, start_manager, [Name, Conf, Opener]},
+                start => {?MODULE, start_manager, [Name, Conf, Opener, Starter]},
                 restart => transient,
                 significant => true,
                 shutdown => infinity,
