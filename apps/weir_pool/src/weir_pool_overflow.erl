@@ -78,8 +78,8 @@ failed(#state{conf = #conf{backoff = Backoff}, overflow = #overflow{failures = F
     Delay = weir_pool_slot_sup:delay(Failures + 1, Backoff),
     State#state{overflow = Overflow#overflow{failures = Failures + 1, not_before = now_ms() + Delay}}.
 
-%% @doc Stops the overflow workers that are idle, or starts their linger timers. During a resize does nothing, because the
-%% slots above `size' may be those of the resize; the end of the resize shrinks the overflow.
+%% @doc Stops the overflow workers that are idle, or starts their linger timers. During a resize does nothing, because
+%% the slots above `size' may be those of the resize; the end of the resize shrinks the overflow.
 -spec shrink(#state{}) -> #state{}.
 shrink(#state{phase = open, resize = none, pool = #pool{size = Size, limit = Limit} = Pool} = State) ->
     ok = weir_pool_signals:take_idle(Pool),

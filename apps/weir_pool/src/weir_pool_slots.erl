@@ -27,7 +27,8 @@
 %% @private
 -module(weir_pool_slots).
 
--export([start/3, role/2, ended/2, abort_start/2, abort_late/2, aborted_started/2, retire_sup/2, alive/1, leaving/1, member_stopped/2]).
+-export([start/3, role/2, ended/2, abort_start/2, abort_late/2, aborted_started/2, retire_sup/2]).
+-export([alive/1, leaving/1, member_stopped/2]).
 -export([fill/3, worker_down/3, clear_stale/1]).
 -export([withdraw/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
 -export([replace/4, spare_started/3, is_spare_missing/2, no_replace/3, is_replacing/2, replace_timeout/3]).
