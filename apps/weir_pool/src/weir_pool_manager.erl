@@ -58,7 +58,7 @@
 
 -type opener() :: {first_start | restart, Alias :: reference()}.
 %% An alias (`[reply]') of the process that starts the pool. The alias ends with its first message, so the starter is
-%% answered once: by the first manager, or by a successor if the first manager was killed while the pool started.
+%% answered once. If the first manager is killed while the pool starts, its successor answers.
 
 -type phase() ::
     {inheriting, #{Monitor :: reference() => SlotSup :: pid()}}

@@ -16,7 +16,7 @@
 %% <li>a slot's number: it supervises the worker of this slot;</li>
 %% <li>`{spare, Slot}': its worker is to replace the worker of this slot;</li>
 %% <li>`retired': its worker has left its slot and is about to stop;</li>
-%% <li>`aborted': it stops its worker as soon as the worker's start function returns;</li>
+%% <li>`aborted': the supervisor stops its worker as soon as the worker's start function returns;</li>
 %% <li>`killed': the manager has killed it, because that function did not return.</li>
 %% </ul>
 %% The role at the arrival of a supervisor's message decides how the manager handles the message. The manager ignores
