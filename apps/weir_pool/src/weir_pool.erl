@@ -34,8 +34,10 @@
 %% {@link child_spec/2}, which restarts it, or with `start => async', which never gives up.
 %%
 %% A pool survives the limits of its node. If no process can be spawned, for example because the process table is full,
-%% a running pool tries again every 100 milliseconds until it succeeds. These attempts do not count against `intensity'.
-%% Only the first start of a pool fails: with `{start_failed, Slot, Reason}' or with `{pool_down, system_limit}'.
+%% a running pool tries to start its workers again every 100 milliseconds until it succeeds. These attempts do not count
+%% against `intensity'. At the limit the first start of a pool fails, and so do {@link resize/3}, {@link replace/3} and
+%% {@link drain/2}, which then change nothing. Their errors contain `system_limit'. A pool of {@link child_spec/2} waits
+%% for room.
 %%
 %% Options are maps or keyword lists. A wrong argument raises `badarg', and the shell shows which argument is wrong and
 %% why. Wrong options of a pool are an error value of {@link start/2} and {@link start_link/2}:
@@ -189,8 +191,9 @@
 %%   raised an exception, it is `{exception, Class, Reason, Stacktrace}', and if it returned a wrong value,
 %%   `{bad_return, {M, F, Returned}}'.</li>
 %% <li>`not_started': the application weir_pool is not running.</li>
-%% <li>`pool_down': a process of the pool was killed during the start, or the node could not spawn one
-%%   (`{pool_down, system_limit}').</li>
+%% <li>`pool_down': the node could not spawn a process of the pool (`{pool_down, system_limit}'), or a process of the pool
+%%   was killed during the start. If the manager of a pool of `start/2' is killed, its successor goes on with the
+%%   start, and there is no error.</li>
 %% </ul>
 
 -type replace_error() ::
@@ -200,7 +203,9 @@
 -type change_error() :: no_pool | {pool_down, Reason :: term()}.
 %% <ul>
 %% <li>`no_pool': there is no such pool, or it is starting or stopping.</li>
-%% <li>`pool_down': the pool's manager was killed during the change, and all workers with it.</li>
+%% <li>`pool_down': the pool's manager was killed during the change, and all workers with it. The error
+%%   `{pool_down, system_limit}' of {@link drain/2} means that the node could not spawn the process that drains. The pool
+%%   stays open then.</li>
 %% </ul>
 
 -type claim_opts() ::
@@ -317,8 +322,7 @@
 %% dead.
 %%
 %% Errors: see {@link start_error()}. If the process table of the node is full, the first start fails with
-%% `{start_failed, Slot, Reason}' or `{pool_down, system_limit}'. A pool that runs already survives that: it tries
-%% each spawn again every 100 milliseconds.
+%% `{start_failed, Slot, Reason}' or `{pool_down, system_limit}'. A pool that runs already survives that.
 %%
 %% Cost: three processes, and for each slot with a worker one more, the supervisor that calls the start function. Other
 %% pools can start and stop meanwhile.
