@@ -109,7 +109,9 @@ info(Server) ->
         Remote -> info_there(Remote)
     end.
 
-%% One that waits for a message answers at once, and one that does not any more has published when it looked.
+%% A server in weir_server_loop:wait/4 answers at once. A server that has left it has published meanwhile, or handles a
+%% message. A server that waits with a time-out is in another function and has published: a request would start its
+%% time-out anew.
 have_published([{status, waiting}, {current_function, {weir_server_loop, wait, _}}, {message_queue_len, 0}], Pid) ->
     try
         {ok, ok} = gen:call(Pid, '$weir_publish', now, ?SOON_MS),

@@ -55,7 +55,7 @@
 -module(weir_server_inbox).
 
 -export([new/3, remake/3, takes_batches/1, takes_infos/1, is_direct/1, is_empty/1, is_overrun/1, behind/1]).
--export([to_list/1]).
+-export([is_untouched/1, kept/1, to_list/1]).
 -export([backlog/2, next/4, poll/3, all_handled/1, keep/3, take_for_sys/2, count/2]).
 -export([publish_first/1, publish/3, publish_left/1, unpublish/0, drained/0, published/1, info/1]).
 
@@ -203,10 +203,24 @@ remake(Mod, {Chunk, State}, #inbox{server = Server, conf = Conf, since = Since} 
     Limited = Empty#inbox{min = Min, max = Max, limit = max(1, Min)},
     Made = Limited#inbox{batch = Batch, order = weir_server_order:new(Server, Mod, Conf)},
     case arrive(Since, length(Waiting), Waiting, State, Made) of
-        {ok, Remade} -> Remade;
+        {ok, Remade} -> in_segments(Remade);
         {raised, _, Reason, none, _, _} -> exit(Reason);
         {raised, Class, Reason, Stacktrace, _, _} -> erlang:raise(Class, Reason, Stacktrace)
     end.
+
+%% A segment makes a batch. So a plain inbox for batches has none that is larger than a batch may be.
+in_segments(#inbox{batch = true, order = none, limit = Limit, segments = [{Since, Count, Messages}]} = Inbox) when
+    Count > Limit
+->
+    Inbox#inbox{segments = in_segments(Since, Count, Messages, Limit)};
+in_segments(Inbox) ->
+    Inbox.
+
+in_segments(Since, Count, Messages, Limit) when Count > Limit ->
+    {Segment, More} = lists:split(Limit, Messages),
+    [{Since, Limit, Segment} | in_segments(Since, Count - Limit, More, Limit)];
+in_segments(Since, Count, Messages, _Limit) ->
+    [{Since, Count, Messages}].
 
 %% @doc Whether what is handed out is for handle_batch/2.
 -spec takes_batches(inbox()) -> boolean().
@@ -228,6 +242,11 @@ is_direct(#inbox{}) -> false.
 is_empty(#inbox{stays = {here, _}}) -> false;
 is_empty(#inbox{kept = Kept}) -> Kept =:= 0.
 
+%% @doc Whether no message has been drained or handed out since the last poll, in an inbox whose server is never direct.
+-spec is_untouched(inbox()) -> boolean().
+is_untouched(#inbox{order = none, batch = false, min = 0}) -> false;
+is_untouched(#inbox{out = Out} = Inbox) -> Out =:= 0 andalso is_empty(Inbox).
+
 %% @doc Whether an empty inbox has a bound, and the mailbox more than that.
 -spec is_overrun(inbox()) -> boolean().
 is_overrun(#inbox{order = none}) ->
@@ -242,16 +261,19 @@ behind(#inbox{batch = true, kept = Kept}) -> Kept;
 behind(#inbox{kept = Kept, out = Out, stays = {here, _}}) -> Kept + Out;
 behind(#inbox{kept = Kept, out = Out}) -> max(0, Kept + Out - 1).
 
+%% @doc Returns the number of drained messages that are not handed out.
+-spec kept(inbox()) -> non_neg_integer().
+kept(#inbox{kept = Kept, stays = {here, _}}) -> Kept + 1;
+kept(#inbox{kept = Kept}) -> Kept.
+
 %% @doc What is not handed out, in the order in which it will be.
 -spec to_list(inbox()) -> [Message :: term()].
 to_list(#inbox{order = Order, segments = Segments, rear = Rear, stays = Stays}) ->
-    Ordered =
+    Drained =
         case Order of
-            none -> [];
+            none -> lists:append([Messages || {_, _, Messages} <- Segments ++ lists:reverse(Rear)]);
             _ -> weir_server_order:to_list(Order)
         end,
-    %% Segments of an ordered inbox are what a batch has left over.
-    Drained = lists:append([Messages || {_, _, Messages} <- Segments ++ lists:reverse(Rear)]) ++ Ordered,
     case Stays of
         {here, Message} -> Drained ++ [Message];
         _ -> Drained
@@ -538,19 +560,22 @@ hand_out(#inbox{segments = [{Since, Count, Messages} | Segments], rear = Rear, k
             _ -> Inbox#inbox{segments = Segments}
         end,
     out(Since, Count, Messages, Left#inbox{kept = Kept - Count});
-hand_out(#inbox{order = Order, batch = Batch, limit = Limit, kept = Kept} = Inbox) ->
-    Wanted =
+hand_out(#inbox{order = Order, batch = Batch, limit = Limit, kept = Kept, conf = Conf} = Inbox) ->
+    {Wanted, Bytes} =
         case Batch of
-            true -> Limit;
-            false -> ?POLL
+            true -> {Limit, Conf#conf.batch_bytes};
+            false -> {?POLL, infinity}
         end,
-    {Since, Messages, Left} = weir_server_order:out(Wanted, Order),
-    Count = min(Wanted, Kept),
+    {Since, Messages, Left} = weir_server_order:out(Wanted, Bytes, Order),
+    Count = length(Messages),
     out(Since, Count, Messages, Inbox#inbox{order = Left, kept = Kept - Count}).
 
 out(Since, Count, Messages, #inbox{batch = false} = Inbox) ->
     {handle, Messages, Inbox#inbox{out = Count, out_since = Since}};
-out(Since, Count, Messages, #inbox{conf = #conf{batch_bytes = infinity}} = Inbox) ->
+%% An ordered inbox has ended the batch by itself: the rest of the messages keeps its priorities and its bound.
+out(Since, Count, Messages, #inbox{order = Order, conf = #conf{batch_bytes = Bytes}} = Inbox) when
+    Order =/= none; Bytes =:= infinity
+->
     batch_out(Since, Count, Messages, Inbox);
 out(Since, Count, Messages, #inbox{conf = #conf{batch_bytes = Bytes}, segments = Segments, kept = Kept} = Inbox) ->
     {Length, Batch, More} = cut(Bytes, Messages, 0, []),

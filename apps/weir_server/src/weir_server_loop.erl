@@ -152,6 +152,13 @@ rest(Wait, #server{direct = true, measured = {Began, InARow}, slow = Slow} = S, 
         Took -> backlog(Took, Wait, polled(S, Count, State), State)
     end;
 rest(Wait, #server{inbox = Inbox} = S, Count, State) ->
+    %% A poll for each of the infos that are not drained would cost as much as a cast.
+    case ?SINCE_POLL(Count) < ?POLL andalso weir_server_inbox:is_untouched(Inbox) of
+        true -> wait(Wait, S, Count, State);
+        false -> rest_polled(Wait, S, Count, State)
+    end.
+
+rest_polled(Wait, #server{inbox = Inbox} = S, Count, State) ->
     Polled = #server{inbox = Left} = polled(S, Count, State),
     case weir_server_inbox:is_empty(Inbox) of
         false ->
@@ -187,13 +194,13 @@ polled(#server{mod = Mod, batch = Batch} = S, Count, State) ->
         _ -> published(served(Mod, S#server{measured = none}, [], Count, State))
     end.
 
-%% Before it waits for a message it tells what it has done; not if it is direct, where that would be a tenth of what a
-%% cast takes: then whoever wants to know has it told (weir_server_client). Whether it had to wait is to be known, for
-%% the longest wait.
-wait(infinity, #server{direct = true} = S, Count, State) ->
+%% Publishes the counts before the server waits for a message. A direct server without time-outs does not: publishing
+%% takes a tenth of what a cast takes, so info/1 sends it a request (weir_server_client). A server that is to hibernate
+%% gets no such request, since the request would start the time anew. The longest wait depends on whether the server
+%% had to wait.
+wait(infinity, #server{direct = true, hibernate_after = infinity} = S, Count, State) ->
     receive
         Message -> handle(Message, infinity, S, [], Count, State)
-    after S#server.hibernate_after -> sleep(none, S, Count, State)
     end;
 wait(Wait, S, Count, State) ->
     receive
@@ -432,7 +439,7 @@ common_result({returned, {noreply, NewState}}, _, _, S, Chunk, Count, _) ->
 common_result({returned, {noreply, NewState, Action} = Returned}, From, Message, S, Chunk, Count, State) ->
     case weir_server_action:is_action(Action) of
         true -> act(Action, debug_noreply(S, NewState), Chunk, Count, NewState);
-        false -> weir_server_report:stop({bad_return_value, Returned}, From, Message, S, Chunk, State)
+        false -> weir_server_report:stop(bad_return(Returned, S), From, Message, S, Chunk, State)
     end;
 common_result({returned, {become, Mod, NewState}}, _, _, S, Chunk, Count, _) when is_atom(Mod) ->
     become(Mod, infinity, S, Chunk, Count, NewState);
@@ -441,17 +448,21 @@ common_result({returned, {become, Mod, NewState, Action} = Returned}, From, Mess
 ->
     case weir_server_action:is_action(Action) of
         true -> become(Mod, Action, S, Chunk, Count, NewState);
-        false -> weir_server_report:stop({bad_return_value, Returned}, From, Message, S, Chunk, State)
+        false -> weir_server_report:stop(bad_return(Returned, S), From, Message, S, Chunk, State)
     end;
 common_result({returned, {stop, Reason, NewState}}, From, Message, S, Chunk, _, _) ->
     weir_server_report:stop(Reason, From, Message, S, Chunk, NewState);
 common_result({returned, Other}, From, Message, S, Chunk, _, State) ->
-    weir_server_report:stop({bad_return_value, Other}, From, Message, S, Chunk, State);
+    weir_server_report:stop(bad_return(Other, S), From, Message, S, Chunk, State);
 common_result({raised, Class, Reason, Stacktrace}, From, Message, #server{mod = Mod} = S, Chunk, Count, State) ->
     case Class =:= error andalso Reason =:= undef andalso replaced_by_batches(Message, Stacktrace, S) of
         false -> weir_server_report:crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State);
         Counted -> turn(infinity, served(Mod, S, [Message | Chunk], Count - Counted, State), [], 0, State)
     end.
+
+%% A wrong return of handle_batch/2 may hold the batch.
+bad_return(Returned, #server{batch = true}) -> {bad_return_value, weir_server_batch:hidden(Returned)};
+bad_return(Returned, _S) -> {bad_return_value, Returned}.
 
 %% Whether a version with handle_batch/2 in place of the callback for this message was loaded since the last poll; and
 %% as what the message was counted.
@@ -481,6 +492,7 @@ served(Mod, S0, Chunk, Count, State) ->
     #server{inbox = Inbox} = S = counted(Count, S0),
     case ?CALLED(weir_server_inbox:remake(Mod, {Chunk, State}, Inbox)) of
         {returned, Remade} ->
+            ok = weir_server_inbox:publish(weir_server_inbox:kept(Remade), {0, 0, 0}, Remade),
             S#server{?SERVED_BY(Mod, Remade), direct = false};
         {raised, Class, Reason, Stacktrace} ->
             New = S#server{mod = Mod},
@@ -503,7 +515,8 @@ handle_batch(Chunk, #server{mod = Mod, parent = Parent, tag = Tag, inbox = Inbox
                 false ->
                     ok = give_back(Credits),
                     Message = weir_server_batch:report_of(Batch),
-                    weir_server_report:crash({Class, Reason, Stacktrace}, undefined, Message, S, Others, State)
+                    Raised = weir_server_batch:without_batch(Class, Reason, Stacktrace),
+                    weir_server_report:crash(Raised, undefined, Message, S, Others, State)
             end
     end.
 

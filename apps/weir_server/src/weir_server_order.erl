@@ -13,7 +13,7 @@
 %% @private
 -module(weir_server_order).
 
--export([new/3, in/4, out/2, take_for_sys/2, len/1, has_priorities/1, to_list/1, dropped/1, shed/1]).
+-export([new/3, in/4, out/3, take_for_sys/2, len/1, has_priorities/1, to_list/1, dropped/1, shed/1]).
 
 -export_type([order/0, kinds/0]).
 
@@ -77,11 +77,26 @@ dropped(#order{dropped = Dropped}) -> Dropped.
 -spec shed(order()) -> kinds().
 shed(#order{shed = Shed}) -> Shed.
 
-%% @doc Takes out so many, or all. `Since' is that of the first.
--spec out(N :: pos_integer(), order()) -> {Since :: integer(), Messages :: [term(), ...], order()}.
-out(N, #order{queue = Queue} = Order) ->
-    {[{Since, _} | _] = Items, Left} = weir_server_queue:out(N, Queue),
+%% @doc Takes out the first N messages, or all if there are fewer. The message at which their estimated size reaches
+%% `Bytes' is the last one. `Since' belongs to the first message.
+-spec out(N :: pos_integer(), Bytes :: pos_integer() | infinity, order()) ->
+    {Since :: integer(), Messages :: [term(), ...], order()}.
+out(N, Bytes, #order{queue = Queue} = Order) ->
+    {[{Since, _} | _] = Items, Left} = out_of(N, Bytes, Queue),
     {Since, [Message || {_, Message} <- Items], Order#order{queue = Left}}.
+
+out_of(N, infinity, Queue) ->
+    weir_server_queue:out(N, Queue);
+out_of(N, Bytes, Queue) when N > 0, Bytes > 0 ->
+    case weir_server_queue:out(1, Queue) of
+        {[{_, Message} = Item], Left} ->
+            {Items, Rest} = out_of(N - 1, Bytes - erlang:external_size(Message), Left),
+            {[Item | Items], Rest};
+        {[], Empty} ->
+            {[], Empty}
+    end;
+out_of(_N, _Bytes, Queue) ->
+    {[], Queue}.
 
 %% @doc Takes out what is for `sys', as that has it: weir_server_mailbox:is_for_sys/2.
 -spec take_for_sys(Parent :: pid(), order()) -> {[Message :: term()], order()}.

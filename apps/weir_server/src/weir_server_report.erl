@@ -8,10 +8,12 @@
 %%     `format_message_queue/2', the key `message_queue' has what that made of them.</li>
 %% <li>`terminate/2' finds their number in {@link weir_server:waiting/0}.</li>
 %% <li>`sys:get_status/1' has `{"Drained messages", Number}' behind the logged events, if there are any, and
-%%     `{"Message queue", Shown}': what `format_message_queue/2' made of them, or the messages themselves, as many and
-%%     as deep as the kernel parameter `error_logger_format_depth' allows. A module that has a `format_status' has
-%%     something to hide: with `format_status/1' each message goes through it, with `format_status/2', which knows of
-%%     no messages, none is shown.</li>
+%%     `{"Message queue", Shown}'. `Shown' is the result of `format_message_queue/2'. Without that callback, `Shown' has
+%%     the first three messages by their shapes: tuples, atoms and numbers, with sizes in place of binaries, lists and
+%%     maps. A module with `format_status/1' formats these messages itself. With `format_status/2', which gets no
+%%     messages, none is shown.</li>
+%% <li>The report of a batch that raises an exception, and the exit reason, have the number of its messages and the
+%%     shapes of the first three in place of the batch, also in the stack trace.</li>
 %% </ul>
 %% A message is shown as a batch has it: `{call, From, Request}', `{cast, Request}', `{info, Message}'.
 %%
@@ -208,32 +210,28 @@ drained_items([], _, _) ->
     [];
 drained_items(Drained, Mod, State) ->
     Number = {"Drained messages", length(Drained)},
+    First = weir_server_batch:first(Drained),
     Exported = [Callback || {F, A} = Callback <- hiding_callbacks(), erlang:function_exported(Mod, F, A)],
     case Exported of
         [{format_message_queue, 2} | _] ->
             [Number, {"Message queue", shown_by(Mod, normal, Drained)}];
         [{format_status, 1} | _] ->
-            [Number, {"Message queue", limited(Drained, fun(Msg) -> hidden(Mod, State, Msg) end)}];
+            [Number, {"Message queue", [shown_message(Mod, State, Msg) || Msg <- First]}];
         [{format_status, 2} | _] ->
             [Number];
         [] ->
-            [Number, {"Message queue", limited(Drained, fun(Msg) -> Msg end)}]
+            [Number, {"Message queue", [weir_server_batch:shape(weir_server_batch:message(Msg)) || Msg <- First]}]
     end.
 
 hiding_callbacks() -> [{format_message_queue, 2}, {format_status, 1}, {format_status, 2}].
 
-hidden(Mod, State, Msg) ->
+%% The shape of a message that format_status/1 leaves as it is.
+shown_message(Mod, State, Raw) ->
+    Msg = weir_server_batch:message(Raw),
     case gen:format_status(Mod, normal, #{state => State, message => Msg}, undefined) of
         #{'EXIT' := Failure} -> Failure;
+        #{message := Msg} -> weir_server_batch:shape(Msg);
         #{message := Shown} -> Shown
-    end.
-
-limited(Drained, Show) ->
-    case error_logger:get_format_depth() of
-        unlimited ->
-            [Show(weir_server_batch:message(Msg)) || Msg <- Drained];
-        Depth ->
-            [io_lib:limit_term(Show(weir_server_batch:message(Msg)), Depth) || Msg <- lists:sublist(Drained, Depth)]
     end.
 
 %% The debug log

@@ -647,7 +647,7 @@ batch_crash_report_is_small(_) ->
         end),
         {terminated, Pid, _} = next_of({terminated, Pid})
     end),
-    ?assertEqual({batch, 500, {cast, {order, {raise, oops}}}}, Last).
+    ?assertEqual({batch, 500, lists:duplicate(3, {cast, {order, {raise, oops}}})}, Last).
 
 %% Helpers
 

@@ -476,6 +476,55 @@ become_batch(_) ->
     Behind =:= [] andalso ?assertMatch({ack, _}, next()),
     stop(Pid).
 
+%% The messages are drained before the server takes batches. The first batch is as large as `drain' allows all the same,
+%% and info/1 counts the messages that wait behind the change and behind the first batch.
+first_batch_after_become(_) ->
+    Pid = start(weir_server_probe, [{drain, {100, infinity}}]),
+    [Continue, First] = [make_ref(), make_ref()],
+    Become = fun(_, State) -> {become, weir_server_probe_batch, State, {continue, {hold, Continue, self_of(State)}}} end,
+    while_held(Pid, fun() ->
+        casts(Pid, 1, 200),
+        gen_server:cast(Pid, {do, change, Become}),
+        gen_server:cast(Pid, {hold, First, self()}),
+        casts(Pid, 201, 900)
+    end),
+    held(Continue),
+    ?assertMatch(#{waiting := 701, mailbox := 0}, info(Pid)),
+    Pid ! Continue,
+    held(First),
+    ?assertMatch(#{waiting := 601, mailbox := 0, largest_batch := 100}, info(Pid)),
+    Pid ! First,
+    settle(Pid),
+    Pid ! last,
+    Batches = [Batch || {batch, Batch} <- events({batch, [{info, last}]})],
+    ?assertEqual([100, 100, 100, 100, 100, 100, 100, 1], [length(Batch) || Batch <- Batches]),
+    ?assertEqual([{cast, {hold, First}} | [{cast, N} || N <- lists:seq(201, 900)]], lists:append(Batches)),
+    stop(Pid).
+
+self_of(#{tell := Self}) -> Self.
+
+first_batch_after_upgrade(_) ->
+    Versions = maps:from_list([{Version, compiled(Version)} || Version <- [plain, batches]]),
+    load(maps:get(plain, Versions)),
+    Pid = start(?LOADED, [{drain, {100, infinity}}]),
+    Upgrade = fun(_, State) -> load(maps:get(batches, Versions)), {noreply, State} end,
+    Ref = make_ref(),
+    while_held(Pid, fun() ->
+        casts(Pid, 1, 200),
+        gen_server:cast(Pid, {do, change, Upgrade}),
+        gen_server:cast(Pid, {hold, Ref, self()}),
+        casts(Pid, 201, 900)
+    end),
+    held(Ref),
+    ?assertMatch(#{waiting := 601, mailbox := 0, largest_batch := 100}, info(Pid)),
+    Pid ! Ref,
+    ?assertMatch(#{largest_batch := 100, batches := 8}, settle(Pid)),
+    Pid ! last,
+    Casts = [{cast, N} || N <- lists:seq(1, 200)] ++ [{cast, change}] ++ [{cast, N} || N <- lists:seq(201, 900)],
+    ?assertEqual(Casts, events({info, last})),
+    stop(Pid),
+    unload().
+
 %% A version that is loaded, without a code change, may take batches, or take none any more: while the server is in a
 %% callback with messages behind it, while it waits, or while a time-out is pending. However a message is handed over,
 %% it is told in the same way.

@@ -315,6 +315,27 @@ batch_bytes_and_bound(_) ->
     ?assertEqual(lists:seq(1, 25), [N || {batch, [{cast, N}]} <- Events, is_integer(N)]),
     stop(Pid).
 
+%% The first batch takes one message of the ten that may wait. So there is room for one more.
+bound_counts_rest_of_cut_batch(_) ->
+    [
+        begin
+            Pid = start(Mod, [{max_queue, 10}, {drain, {10, 10}}, {batch_bytes, 1}]),
+            Ref = make_ref(),
+            while_held(Pid, fun() ->
+                gen_server:cast(Pid, {hold, Ref, self()}),
+                [send(Pid, casts, N) || N <- lists:seq(1, 20)]
+            end),
+            weir_server_loop_lib:held(Ref),
+            ?assertMatch(#{drained := 9, dropped := #{casts := 11}}, info(Pid)),
+            [send(Pid, casts, N) || N <- lists:seq(21, 40)],
+            Pid ! Ref,
+            ?assertMatch(#{handled := #{casts := 12}, dropped := #{casts := 30}}, settle(Pid)),
+            ?assertEqual(lists:seq(1, 9) ++ [21], [N || {batch, [{cast, N}]} <- take_messages(), is_integer(N)]),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe_batch, weir_server_probe_prio_batch]
+    ].
+
 credits_are_given_back(_) ->
     [
         begin

@@ -145,6 +145,36 @@ system_messages_keep_their_place(_) ->
     ),
     stop(Pid).
 
+%% The system message keeps its place also where few messages are in the mailbox and drained messages wait.
+system_message_among_few(_) ->
+    [
+        begin
+            Pid = start(weir_server_probe, Options),
+            Slow = {do, slow, fun(_, State) -> spin(100), {noreply, State} end},
+            [First, Ref] = [make_ref(), make_ref()],
+            while_held(Pid, fun() ->
+                push(Pid),
+                [gen_server:cast(Pid, Slow) || _ <- lists:seq(1, 300)],
+                gen_server:cast(Pid, {hold, First, self()}),
+                casts(Pid, 1, 20)
+            end),
+            held(First),
+            gen_server:cast(Pid, {hold, Ref, self()}),
+            ask(Pid, state, state),
+            casts(Pid, 21, 30),
+            Pid ! First,
+            held(Ref),
+            Pid ! Ref,
+            Pid ! last,
+            Events = [E || E <- events({info, last}), E =/= {cast, slow}],
+            {Before, [{state, _} | Behind]} = lists:splitwith(fun({Kind, _}) -> Kind =:= cast end, Events),
+            ?assertEqual([{cast, N} || N <- lists:seq(1, 20)], Before),
+            ?assertEqual([{cast, N} || N <- lists:seq(21, 30)], Behind),
+            stop(Pid)
+        end
+     || Options <- [[], [{drain, {1000, 1000}}], [{drain, {1, infinity}}]]
+    ].
+
 %% Also while a callback runs. Of what waits then, the casts before the first info are drained; and the info, where it
 %% cannot be put back into the mailbox.
 info_at_once(_) ->

@@ -446,8 +446,9 @@ status(Mod, State, Waiting) ->
 drained_in_status(_) ->
     ?assertEqual([], status(?P, #{}, 0)),
     ?assertMatch([{"Drained messages", 1}, {"Message queue", [{cast, _}]}], status(?P, #{}, 1)),
-    [{"Drained messages", 30}, {"Message queue", Thirty}] = status(?P, #{}, 30),
-    ?assertEqual(30, length(Thirty)),
+    ?assertEqual(
+        [{"Drained messages", 30}, {"Message queue", lists:duplicate(3, {cast, {function, 1}})}], status(?P, #{}, 30)
+    ),
     ?assertMatch([{"Drained messages", 2}, {"Message queue", {normal, [_, _]}}], status(weir_server_puppet3, #{}, 2)).
 
 %% Who formats the status has something to hide.
@@ -459,13 +460,57 @@ messages_are_hidden(_) ->
     ?assertEqual("weir_server_puppet1:format_status/1 crashed", Crashed),
     ?assertEqual([{"Drained messages", 2}], status(weir_server_puppet2, #{}, 2)).
 
-depth_limits_messages(_) ->
-    ok = application:set_env(kernel, error_logger_format_depth, 10),
-    try
-        [{"Drained messages", 10}, {"Message queue", Ten}] = status(?P, #{}, 10),
-        ?assertEqual(10, length(Ten)),
-        [{"Drained messages", 11}, {"Message queue", TenOfEleven}] = status(?P, #{}, 11),
-        ?assertEqual(10, length(TenOfEleven))
-    after
-        application:unset_env(kernel, error_logger_format_depth)
-    end.
+%% Each payload has 20,000 characters. The exit reason, the reports of server, process and supervisor, and the status are
+%% smaller together than a single payload.
+batches_are_not_shown(_) ->
+    Payloads = [lists:duplicate(20_000, $a + N) || N <- lists:seq(0, 19)],
+    [
+        begin
+            {Reason, Reports} = crashed_batch(Way, Payloads),
+            Size = erlang:external_size([Reason | Reports]),
+            ?assert(Size < 20_000, {Way, Size, Reason}),
+            ?assertEqual({Way, 3}, {Way, length(Reports)}),
+            [Last] = [Last || #{last_message := Last} <- Reports],
+            ?assertEqual({batch, 20, lists:duplicate(3, {cast, {list, 20_000}})}, Last)
+        end
+     || Way <- [no_clause, no_clause_for_rest, no_clause_for_payloads, built_in, case_clause, bad_return, bad_action]
+    ].
+
+no_clause_shows_shapes(_) ->
+    {{function_clause, [{weir_server_end_SUITE, only, [Shown], _} | _]}, _} = crashed_batch(no_clause, [first, <<"2nd">>]),
+    ?assertEqual({batch, 2, [{cast, first}, {cast, {binary, 3}}]}, Shown).
+
+%% Returns the exit reason of a server in a supervisor, and the reports.
+crashed_batch(Way, Payloads) ->
+    Handler = reports_of_batches,
+    ok = logger:add_handler(Handler, ?MODULE, #{level => error, config => #{tell => self()}}),
+    {ok, Sup} = supervisor:start_link(?MODULE, {supervisor, Way}),
+    [{_, Pid, _, _}] = supervisor:which_children(Sup),
+    Ref = monitor(process, Pid),
+    ok = sys:suspend(Pid, weir_kit:wait_ms()),
+    [gen_server:cast(Pid, Payload) || Payload <- Payloads],
+    ok = sys:resume(Pid, weir_kit:wait_ms()),
+    Reason = weir_server_loop_lib:down(Ref, Pid),
+    [] = supervisor:which_children(Sup),
+    ok = logger:remove_handler(Handler),
+    true = unlink(Sup),
+    ok = weir_kit:kill(Sup),
+    {Reason, [Report || {report, Report} <- weir_kit:take_messages()]}.
+
+log(#{msg := {report, Report}}, #{config := #{tell := Pid}}) -> Pid ! {report, Report}.
+
+init({supervisor, Way}) ->
+    Start = {weir_server, start_link, [?MODULE, {batches, Way}, [{drain, {100, 100}}]]},
+    {ok, {#{}, [#{id => server, start => Start, restart => temporary}]}};
+init({batches, Way}) ->
+    {ok, Way}.
+
+handle_batch(Batch, no_clause) -> only(Batch);
+handle_batch(Batch, no_clause_for_rest) -> only(tl(Batch));
+handle_batch(Batch, no_clause_for_payloads) -> only([Payload || {cast, Payload} <- Batch]);
+handle_batch(Batch, built_in) -> atom_to_list(Batch);
+handle_batch(Batch, case_clause) -> case Batch of [] -> ok end;
+handle_batch(Batch, bad_return) -> Batch;
+handle_batch(Batch, bad_action) -> {noreply, bad_action, Batch}.
+
+only([]) -> ok.

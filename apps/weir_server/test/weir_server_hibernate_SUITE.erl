@@ -297,6 +297,26 @@ hibernate_after(_) ->
     ok = until(fun() -> is_hibernated(Pid) end),
     stop(Pid).
 
+%% Requests of info/1 come more often than any of these times ends, until the server hibernates.
+info_keeps_no_server_awake(_) ->
+    [
+        begin
+            Pid = start(Mod, #{action => Action}, Options),
+            ok = until(fun() ->
+                _ = info(Pid),
+                is_hibernated(Pid)
+            end),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe, weir_server_probe_sleep, weir_server_probe_prio, weir_server_probe_batch],
+        {Options, Action} <- [
+            {[{hibernate_after, 200}], infinity},
+            {[{hibernate_after, 200}], {timeout, 3_600_000, late}},
+            {[{hibernate_after, 0}], 200},
+            {[], {hibernate, 3_600_000, late}}
+        ]
+    ].
+
 %% While there is work there is no sleep.
 backlog_defers(_) ->
     [

@@ -94,6 +94,26 @@ overtakes_what_was_drained(_) ->
     ?assertEqual([{cast, N} || N <- lists:seq(1, 500)], Before ++ events({info, last})),
     stop(Pid).
 
+%% `batch_bytes' ends the first batch after one message. The other drained messages keep their priorities.
+urgent_before_rest_of_cut_batch(_) ->
+    Pid = start(weir_server_probe_prio_batch, [{drain, {500, 500}}, {batch_bytes, 1}]),
+    Ref = make_ref(),
+    while_held(Pid, fun() ->
+        gen_server:cast(Pid, {p, 5, {hold, Ref, self()}}),
+        [gen_server:cast(Pid, {p, 0, N}) || N <- lists:seq(1, 500)]
+    end),
+    weir_server_loop_lib:held(Ref),
+    ask(Pid, urgent, {call, {p, 10, urgent}}),
+    [gen_server:cast(Pid, {p, P, {later, P}}) || P <- [0, 1]],
+    Pid ! Ref,
+    Pid ! last,
+    Handled = lists:append([Batch || {batch, Batch} <- events({batch, [{info, last}]})]),
+    ?assertEqual(
+        [{call, urgent}, {cast, {later, 1}}] ++ [{cast, N} || N <- lists:seq(1, 500)] ++ [{cast, {later, 0}}],
+        [Message || Message <- Handled, Message =/= {cast, {hold, Ref}}]
+    ),
+    stop(Pid).
+
 %% Without all of them there would be no order.
 all_is_drained_whatever_drain(_) ->
     Pid = start(?MOD, [{drain, {1, 1}}, {spawn_opt, [{message_queue_data, off_heap}]}]),
@@ -156,6 +176,15 @@ drops(_) ->
     Events = events({info, last}),
     ?assertEqual([N || N <- lists:seq(1, 30), N rem 3 =/= 0], [N || {cast, N} <- Events]),
     ?assertEqual([N || N <- lists:seq(1, 30), N rem 2 =/= 0], [N || {info, {i, N}} <- Events]),
+    stop(Pid).
+
+%% A dropped time-out has ended, so the server waits for messages and hibernates.
+dropped_timeout_ends(_) ->
+    Pid = start(?MOD, #{drops_timeout => true}, [{hibernate_after, 50}]),
+    gen_server:cast(Pid, {p, 0, {do, act, fun(_, State) -> {noreply, State, 10} end}}),
+    ok = until(fun() -> weir_server_loop_lib:is_hibernated(Pid) end),
+    ?assertMatch(#{shed := #{infos := 1}, handled := #{casts := 1, infos := 0}}, weir_server_loop_lib:info(Pid)),
+    ?assertEqual([{cast, act}], take_messages()),
     stop(Pid).
 
 %% Somebody waits for the answer: that is a mistake of the callback.

@@ -9,6 +9,7 @@ prioritise_call(Request, {_, _}, Waiting, State) -> priority(Request, Waiting, S
 
 prioritise_cast(Request, Waiting, State) -> priority(Request, Waiting, State).
 
+prioritise_info(timeout, _Waiting, #{drops_timeout := true}) -> drop;
 prioritise_info(Info, Waiting, State) -> priority(Info, Waiting, State).
 
 %% The state may turn the order round, so that it is seen when the priorities were asked for.
