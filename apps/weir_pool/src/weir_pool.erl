@@ -191,8 +191,8 @@
 %%   raised an exception, it is `{exception, Class, Reason, Stacktrace}', and if it returned a wrong value,
 %%   `{bad_return, {M, F, Returned}}'.</li>
 %% <li>`not_started': the application weir_pool is not running.</li>
-%% <li>`pool_down': the node could not spawn a process of the pool (`{pool_down, system_limit}'), or a process of the pool
-%%   was killed during the start. If the manager of a pool of `start/2' is killed, its successor goes on with the
+%% <li>`pool_down': the node could not spawn a process of the pool (`{pool_down, system_limit}'), or a process of the
+%%   pool was killed during the start. If the manager of a pool of `start/2' is killed, its successor goes on with the
 %%   start, and there is no error.</li>
 %% </ul>
 
@@ -204,8 +204,8 @@
 %% <ul>
 %% <li>`no_pool': there is no such pool, or it is starting or stopping.</li>
 %% <li>`pool_down': the pool's manager was killed during the change, and all workers with it. The error
-%%   `{pool_down, system_limit}' of {@link drain/2} means that the node could not spawn the process that drains. The pool
-%%   stays open then.</li>
+%%   `{pool_down, system_limit}' of {@link drain/2} means that the node could not spawn the process that drains. The
+%%   pool stays open then.</li>
 %% </ul>
 
 -type claim_opts() ::

@@ -480,7 +480,7 @@ no_clause_shows_shapes(_) ->
     {{function_clause, [{weir_server_end_SUITE, only, [Shown], _} | _]}, _} = crashed_batch(no_clause, [first, <<"2nd">>]),
     ?assertEqual({batch, 2, [{cast, first}, {cast, {binary, 3}}]}, Shown).
 
-%% Returns the exit reason of a server in a supervisor, and the reports.
+%% Returns the exit reason of a supervised server, and the reports.
 crashed_batch(Way, Payloads) ->
     Handler = reports_of_batches,
     ok = logger:add_handler(Handler, ?MODULE, #{level => error, config => #{tell => self()}}),
