@@ -278,6 +278,75 @@ a_dead_worker_that_the_queue_grants_is_not_checked_out(_Config) ->
     ?assertNotEqual(Worker, Next),
     ok = weir_pool:stop(?POOL).
 
+%% ---------------------------------------------------------------- starts that are cut off
+
+%% A replacement or a resize times out, or the pool is drained, while a start function does not return. When it returns,
+%% the worker is stopped like any other, and counts as stopping until then.
+a_worker_whose_start_was_cut_off_is_stopped(_Config) ->
+    [ok = cut_off(CutOff) || CutOff <- [replace, resize]],
+    ok = weir_pool:start(?POOL, (late_starts(0))#{start => async}),
+    Starter = blocked(),
+    Drainer = weir_kit:start(fun() -> weir_pool:drain(?POOL, infinity) end),
+    until(fun() -> weir_pool:pick(?POOL) =:= {error, no_pool} end),
+    Starter ! go,
+    _ = let_stop(stopping()),
+    ?assertEqual(ok, result(Drainer)).
+
+cut_off(CutOff) ->
+    ok = weir_pool:start(?POOL, late_starts(1)),
+    {error, timeout} =
+        case CutOff of
+            replace -> weir_pool:replace(?POOL, 1, 1);
+            resize -> weir_pool:resize(?POOL, 2, 1)
+        end,
+    until(fun() -> maps:get(stopping, info()) =:= 1 end),
+    blocked() ! go,
+    _ = let_stop(stopping()),
+    until(fun() -> maps:get(stopping, info()) =:= 0 end),
+    stop_pool(1).
+
+%% A pool with one slot, of which all starts but the first N wait for `go'. Workers wait for let_stop/1.
+late_starts(N) ->
+    Test = self(),
+    Starts = counters:new(1, []),
+    Script = fun() ->
+        ok = counters:add(Starts, 1, 1),
+        _ = counters:get(Starts, 1) > N andalso block(Test),
+        weir_pool_life_worker:start_slow_to_stop(Test)
+    end,
+    (script(1, Script))#{shutdown => infinity}.
+
+block(Test) ->
+    Test ! {blocked, self()},
+    receive
+        go -> ok
+    end.
+
+blocked() ->
+    receive
+        {blocked, Starter} -> Starter
+    after weir_kit:wait_ms() -> error(no_start)
+    end.
+
+%% The new slots are among those for overflow, whose workers stop when they are released.
+a_resize_into_the_overflow_keeps_its_new_workers(_Config) ->
+    Test = self(),
+    Script = fun(Slot) ->
+        _ = Slot =:= 4 andalso block(Test),
+        start
+    end,
+    ok = weir_pool:start(?POOL, (slot_script(2, Script))#{overflow => #{max => 2, linger => 0}}),
+    Resizer = weir_kit:start(fun() -> weir_pool:resize(?POOL, 4) end),
+    Starter = blocked(),
+    until(fun() -> maps:get(live, info()) =:= 3 end),
+    Tickets = hold(3),
+    [ok = weir_pool:checkin(?POOL, Ticket) || Ticket <- Tickets],
+    _ = sys:get_state(manager(?POOL)),
+    Starter ! go,
+    ?assertEqual(ok, result(Resizer)),
+    ?assertMatch(#{live := 4, vacant := 0, restarts := 0}, info()),
+    ok = weir_pool:stop(?POOL).
+
 %% ---------------------------------------------------------------- workers that unlink themselves
 
 an_unlinked_worker_is_replaced(_Config) ->
@@ -375,7 +444,7 @@ suspended_waiters_do_not_delay_the_next(_Config) ->
     ok = serve_all(Suspended),
     Info = info(),
     ok = weir_pool:stop(?POOL),
-    ?assertMatch(#{claimed := 0, waiting := 0, abandoned := 0}, Info),
+    ?assertMatch(#{claimed := 0, waiting := 0, abandoned := 0, waits := 21}, Info),
     weir_kit:none(late, [{handled, Handled} || Handled >= 20]).
 
 %% Lets each waiter give its worker back, in the order of their claims.

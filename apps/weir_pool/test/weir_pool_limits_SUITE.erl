@@ -509,7 +509,7 @@ killed_managers(Name, N) ->
             kill(Manager),
             killed_managers(Name, N - 1)
     end.
-%% A pool whose manager is dead may be gone.
+%% The supervisors of the pools wait for room, and the pools come back.
 managers_that_are_killed_at_the_limit_end_no_other_pool(_Config) ->
     in_node(fun() ->
         beside_others(5, #{}, fun(Names) ->
@@ -518,6 +518,17 @@ managers_that_are_killed_at_the_limit_end_no_other_pool(_Config) ->
             stay_full(),
             unfill(Filler)
         end)
+    end).
+
+a_supervised_pool_whose_manager_is_killed_at_the_limit_comes_back(_Config) ->
+    in_node(fun() ->
+        [_, Child] = both(supervised, pool(2)),
+        Filler = fill(always),
+        kill(manager(Child)),
+        stay_full(),
+        unfill(Filler),
+        until(fun() -> size_of(Child) =:= 2 end),
+        ok = refilled(Child)
     end).
 
 %% Calls a function with the names of N pools. Afterwards two others must be as they were.
