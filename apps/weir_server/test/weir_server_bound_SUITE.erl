@@ -315,7 +315,7 @@ batch_bytes_and_bound(_) ->
     ?assertEqual(lists:seq(1, 25), [N || {batch, [{cast, N}]} <- Events, is_integer(N)]),
     stop(Pid).
 
-%% The first batch takes one message of the ten that may wait. So there is room for one more.
+%% The first batch takes one message of the ten that may wait, and the bound lets one more in.
 bound_counts_rest_of_cut_batch(_) ->
     [
         begin
