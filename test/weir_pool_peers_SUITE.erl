@@ -1227,8 +1227,9 @@ a_pool_of_supervisors(_) ->
 %% - Errors are values (`no_pool', `busy', `timeout', ...), where poolboy and worker_pool exit: a pool that is busy, or
 %%   not there, is no fault of the caller's.
 %% - A claim is given back by its ticket, not by the worker's pid. A second checkin returns
-%%   `not_held', or `worker_down' if the worker is dead, and does nothing. poolboy and pooler return `ok', also for a pid
-%%   that they have never seen. pooler's `return_member' of `error_no_members' has no counterpart, as no ticket exists.
+%%   `not_held', or `worker_down' if the worker is dead, and does nothing. poolboy and pooler return `ok', also for a
+%%   pid that they have never seen. pooler's `return_member' of `error_no_members' has no counterpart, as no ticket
+%%   exists.
 %% - Which of several free workers is next is not promised: a claim begins to look with the one that its process had
 %%   last, so that it asks nobody. poolboy's `strategy' and pooler's "most recent first" are not there.
 %% - The worker of an owner that ended without giving it back, even with reason `normal', is replaced, as it may be busy

@@ -1,7 +1,8 @@
-%% @doc The application: starts weir_compat_sup, and the pools of the environment.
+%% @doc Callback module of the application. Starts weir_compat_sup, and the pools that the application's environment
+%% lists.
 %%
-%% The environment lists the pools as `{weir_compat, [{pools, [{Name, Args}]}]}'. The application starts them in this
-%% order, each as {@link weir_erlpool:start_pool/2} does.
+%% The environment lists the pools as `{weir_compat, [{pools, [{Name, Args}]}]}'. The application starts the pools in
+%% this order, each as {@link weir_erlpool:start_pool/2} does.
 %%
 %% If a pool cannot be started, the application stops the others and fails with `{bad_pool, Name, Reason}', with the
 %% reason of `start_pool/2'. If the environment has another form, the application fails with `{bad_pools, Term}'.

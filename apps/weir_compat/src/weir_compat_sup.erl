@@ -41,4 +41,6 @@ init([]) ->
 
 pools(Sup) -> (child(weir_compat_pools_sup, [Sup]))#{id => Sup, type => supervisor, shutdown => infinity}.
 
-child(Module, Args) -> #{id => Module, start => {weir_compat_start, link, [Module, start_link, Args]}}.
+%% The release handler reads the modules. By default they would be weir_compat_start alone.
+child(Module, Args) ->
+    #{id => Module, start => {weir_compat_start, link, [Module, start_link, Args]}, modules => [Module]}.

@@ -140,7 +140,10 @@ child_spec(Name, Opts) ->
         start => {weir_compat_start, link, [weir_erlpool_keeper, start_link, [Name, Opts]]},
         restart => transient,
         %% The pool limits the time that a worker has to stop.
-        shutdown => infinity
+        shutdown => infinity,
+        %% The release handler looks for the pool below the keeper.
+        type => supervisor,
+        modules => [weir_erlpool_keeper]
     }.
 
 %% @doc Stops a pool, and returns when its workers have ended. Pools are stopped one at a time.

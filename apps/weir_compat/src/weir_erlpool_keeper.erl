@@ -64,6 +64,9 @@ handle_continue(start, State) -> {noreply, start(State)}.
     {reply, ok | {error, term()}, #state{}} | {stop, shutdown, {error, term()}, #state{}}.
 handle_call(await, _From, #state{pool = {failed, Reason}} = State) -> {stop, shutdown, {error, Reason}, State};
 handle_call(await, _From, State) -> {reply, ok, State};
+%% As a supervisor answers, for the release handler.
+handle_call(which_children, _From, #state{pool = Pool} = State) ->
+    {reply, [{pool, Pool, supervisor, [weir_pool_manager]} || is_pid(Pool)], State};
 handle_call(Stray, _From, State) -> {reply, {error, {bad_call, Stray}}, State}.
 
 %% @private

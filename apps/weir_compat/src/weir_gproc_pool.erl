@@ -101,7 +101,7 @@
 -spec new(pool()) -> ok.
 new(Pool) -> new(Pool, round_robin, []).
 
-%% @doc Starts a pool. Raises `exists' if the name is taken, and `system_limit' if the node has no free process.
+%% @doc Starts a pool. Raises `exists' if the name is taken, and `system_limit' if the node can spawn no process.
 %%
 %% Cost: that of {@link weir_pool:start/2}.
 -spec new(pool(), type(), [option()]) -> ok.

@@ -172,7 +172,8 @@ stop(Pool) ->
             forget(Pool)
     end.
 
-%% Deletes the rows of a pool that died with its names. Scans the table, and so does nothing for an unknown pool.
+%% Deletes the rows of a pool that died with its names. Scans the table for rows of the pool, so an unknown pool is no
+%% error.
 forget(Pool) ->
     OfPool = {'=:=', {element, 2, {element, 2, '$_'}}, {const, Pool}},
     _ = ets:member(?TABLE, ?POOL_KEY(Pool)) andalso ets:select_delete(?TABLE, [{'_', [OfPool], [true]}]),

@@ -34,8 +34,10 @@
 %% {@link child_spec/2}, which restarts it, or with `start => async', which never gives up.
 %%
 %% A pool survives the limits of its node. If no process can be spawned, for example because the process table is full,
-%% a running pool tries again every 100 milliseconds until it succeeds. These attempts do not count against `intensity'.
-%% Only the first start of a pool fails: with `{start_failed, Slot, Reason}' or with `{pool_down, system_limit}'.
+%% a running pool tries to start its workers again every 100 milliseconds until it succeeds. These attempts do not count
+%% against `intensity'. At the limit the first start of a pool fails, and so do {@link resize/3}, {@link replace/3} and
+%% {@link drain/2}, which then change nothing. Their errors contain `system_limit'. A pool of {@link child_spec/2} waits
+%% for room.
 %%
 %% Options are maps or keyword lists. A wrong argument raises `badarg', and the shell shows which argument is wrong and
 %% why. Wrong options of a pool are an error value of {@link start/2} and {@link start_link/2}:
@@ -148,12 +150,12 @@
 %% <li>`queue': which waiting caller gets the next worker: the first (`fifo', default) or the last (`lifo'). Under
 %%   overload, `lifo' makes some callers wait very long and most callers very briefly.</li>
 %% <li>`max_queue': how many callers may wait. The next caller gets `{error, {overload, _}}'. Default 10000.</li>
-%% <li>`codel': refuses requests that would be served too late. If each caller has waited longer than `target'
-%%   milliseconds for `interval' milliseconds, one request is refused with `{error, {overload, _}}'. Refusals then
-%%   become more frequent until callers wait less than `target' again (RFC 8289). Meanwhile each request that has waited
-%%   twice the target is refused, too, because the law of the RFC takes seconds against overload. Choose as `target' an
-%%   acceptable wait, and as `interval' the longest burst. The interval must be greater. Not with `lifo'. Default
-%%   `off'.</li>
+%% <li>`codel': refuses requests that would be served too late. If all waits during `interval' milliseconds are longer
+%%   than `target' milliseconds, the queue refuses one request with `{error, {overload, _}}'. Refusals then become more
+%%   frequent until callers wait less than `target' again (RFC 8289). Meanwhile the queue also refuses each request that
+%%   has waited twice the target, because the RFC's law alone needs seconds to end an overload. Choose as `target' an
+%%   acceptable wait, and as `interval' the longest burst. The interval must be greater than the target. Not with
+%%   `lifo'. Default `off'.</li>
 %% <li>`overflow': the pool starts up to `max' additional workers while callers wait or find no free worker. An overflow
 %%   worker stops after `linger' milliseconds without a claim. With `linger => 0' it stops when it is released and no
 %%   caller waits. Workers that are stopping count, so a pool never has more than `size + max' living workers, except
@@ -189,8 +191,9 @@
 %%   raised an exception, it is `{exception, Class, Reason, Stacktrace}', and if it returned a wrong value,
 %%   `{bad_return, {M, F, Returned}}'.</li>
 %% <li>`not_started': the application weir_pool is not running.</li>
-%% <li>`pool_down': a process of the pool was killed during the start, or the node could not spawn one
-%%   (`{pool_down, system_limit}').</li>
+%% <li>`pool_down': the node could not spawn a process of the pool (`{pool_down, system_limit}'), or a process of the
+%%   pool was killed during the start. If the manager of a pool of `start/2' is killed, its successor goes on with the
+%%   start, and there is no error.</li>
 %% </ul>
 
 -type replace_error() ::
@@ -200,7 +203,9 @@
 -type change_error() :: no_pool | {pool_down, Reason :: term()}.
 %% <ul>
 %% <li>`no_pool': there is no such pool, or it is starting or stopping.</li>
-%% <li>`pool_down': the pool's manager was killed during the change, and all workers with it.</li>
+%% <li>`pool_down': the pool's manager was killed during the change, and all workers with it. The error
+%%   `{pool_down, system_limit}' of {@link drain/2} means that the node could not spawn the process that drains. The
+%%   pool stays open then.</li>
 %% </ul>
 
 -type claim_opts() ::
@@ -239,7 +244,7 @@
 %% The pool, the cause, the number of callers that wait, and the milliseconds that this request waited.
 
 -opaque ticket() :: weir_pool_claim:ticket().
-%% Identifies one claim of {@link checkout/2}.
+%% Handle of one claim of {@link checkout/2}.
 
 -type info() :: #{
     name := name(),
@@ -317,8 +322,7 @@
 %% dead.
 %%
 %% Errors: see {@link start_error()}. If the process table of the node is full, the first start fails with
-%% `{start_failed, Slot, Reason}' or `{pool_down, system_limit}'. A pool that runs already survives that: it tries
-%% each spawn again every 100 milliseconds.
+%% `{start_failed, Slot, Reason}' or `{pool_down, system_limit}'. A pool that runs already survives that.
 %%
 %% Cost: three processes, and for each slot with a worker one more, the supervisor that calls the start function. Other
 %% pools can start and stop meanwhile.
@@ -347,12 +351,13 @@ child_spec(Opts) ->
 %% @doc Returns a child specification for a supervisor, with the id `{weir_pool, Name}'.
 %%
 %% The child is `permanent'. Do not make it `transient': a pool that gives up exits with `shutdown', and a supervisor
-%% does not restart a transient child after that. The options are checked when the child is started.
+%% does not restart a transient child after that. The options are checked when the child is started. If the node
+%% can have no other process or port, the start waits for one: meanwhile the supervisor handles nothing else.
 -spec child_spec(name(), opts()) -> supervisor:child_spec().
 child_spec(Name, Opts) ->
     #{
         id => {?MODULE, Name},
-        start => {?MODULE, start_link, [Name, Opts]},
+        start => {weir_pool_boot, start_child, [Name, Opts]},
         restart => permanent,
         shutdown => infinity,
         type => supervisor,
@@ -394,8 +399,8 @@ pick(Name) -> weir_pool_pick:next(Name).
 %% @doc Picks the worker of a key. Equal keys (`=:=') get the same worker as long as the size is the same and the slot
 %% has the same worker.
 %%
-%% With `direct' the key is the number of a slot. A module of the user decides itself what the key means. With all other
-%% strategies the slot is a hash of the key, which is the same on each node.
+%% With `direct' the key is the number of a slot. A strategy module of the user's decides what the key means. With all
+%% other strategies the slot is a hash of the key, which is the same on each node.
 %%
 %% A pool that grows by one slot gives about `1 / size' of the keys to the new slot, and no key to another slot. While a
 %% slot is vacant, its keys are spread over the other slots, until the slot is filled again.
@@ -465,7 +470,7 @@ cast_key(Name, Key, Message) -> cast_picked(pick(Name, Key), Message).
 cast_picked({ok, Pid}, Message) -> gen_server:cast(Pid, Message);
 cast_picked({error, _} = Error, _Message) -> Error.
 
-%% @doc Casts to all live workers but the overflow workers. Returns their number.
+%% @doc Casts to all live workers, except overflow workers. Returns their number.
 %%
 %% Cost: reads each slot, and sends (copies) the message once for each filled slot.
 -spec broadcast(name(), Message :: term()) -> {ok, non_neg_integer()} | {error, no_pool}.
@@ -475,8 +480,8 @@ broadcast(Name, Message) ->
         {error, no_pool} -> {error, no_pool}
     end.
 
-%% @doc Calls a function with each live worker but the overflow workers, in the caller, in the order of the slots.
-%% Returns the results.
+%% @doc Calls a function with each live worker, except overflow workers, in the calling process and in the order of the
+%% slots. Returns the results.
 %%
 %% Exceptions of the function pass through. `map/2' reads all slots before the first call, so a worker that is replaced
 %% meanwhile is passed to the function all the same.
@@ -496,25 +501,25 @@ claim(Name, Fun) -> claim(Name, Fun, #{}).
 %% @doc Claims a worker, calls a function with it, and releases the worker when the function has returned. Until then no
 %% other process can claim this worker. A process may make further claims inside the function.
 %%
-%% If the function raises an exception, the worker is released first, and the exception passes through. There is one
-%% exception that ends the claim as abandoned: the exit of a call to this worker that timed out (`{timeout, {_, _,
-%% [Worker | _]}}', as of `gen_server:call/3', with the worker's pid or name), because the worker is likely to be still
-%% busy. A claim is also abandoned if its process dies: the pool notices that within a second, and within milliseconds
+%% If the function raises an exception, the worker is released first, and the exception passes through. Only one kind of
+%% exception ends the claim as abandoned: the exit of a call to this worker that timed out. That exit is `{timeout, {_,
+%% _, [Worker | _]}}', as of `gen_server:call/3', with the worker's pid or name. The worker is likely to be still busy
+%% then. A claim is also abandoned if its process dies: the pool notices that within a second, and within milliseconds
 %% while claims wait. The option `abandoned' decides what the pool does with the worker.
 %%
 %% A worker that dies during its claim is replaced like any other. A worker that was killed while it was idle may be
 %% given to one claim before the pool knows: that claim's first call fails with `noproc'. A program that kills a worker
-%% and claims at once gets the dead worker in 300 of 300 tries. Remedy: let the exit of the call pass through, so that no
-%% later claim gets this worker, and try the claim again; or use {@link checkout/2}, which never returns a worker that is
-%% already dead.
+%% and claims at once gets this worker in almost all of 300 tries. Remedy: let the exit of the call pass through, so
+%% that no later claim gets this worker, and try the claim again. As an alternative, {@link checkout/2} passes over
+%% workers that are dead.
 %%
 %% With `covers => work' the claim spawns two processes. If the process table is full, it raises `system_limit', and the
 %% worker is free again.
 %%
 %% Cost: while a worker is free, the claim sends no message and allocates about 40 words. If the slot of the process's
 %% last claim is taken, the claim reads a word for each of up to 24 slots, and a word for every 56 slots beyond. A claim
-%% that waits sends a message to the pool's queue and receives one. After an exception, the claim waits until the runtime
-%% says whether the worker is alive, which may take until a dying worker is dead.
+%% that waits sends a message to the pool's queue and receives one. After an exception, the claim waits until the
+%% runtime says whether the worker is alive, which may take until a dying worker is dead.
 -spec claim(name(), fun((pid()) -> Result), claim_opts()) -> {ok, Result} | {error, claim_error()}.
 claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 
@@ -530,9 +535,9 @@ claim(Name, Fun, Opts) -> weir_pool_claim:claim(Name, Fun, Opts).
 %% The worker was alive after the claim was made. If it was dead, the claim continues with the next worker, and no
 %% process gets the dead one.
 %%
-%% Errors: see {@link claim_error()}. Cost: that of {@link claim/3}, and 30 ns to read whether the worker is alive. If the
-%% worker is dying, the caller waits until it is dead. If signals to the worker are pending, for example the end of a
-%% monitor, the caller waits until the worker has handled them. These waits come on top of the time-out.
+%% Errors: see {@link claim_error()}. Cost: that of {@link claim/3}, and 10 ns to read whether the worker is alive. If
+%% the worker is dying, the caller waits until it is dead. If signals to the worker are pending, for example the end of
+%% a monitor, the caller waits until the worker has handled them. These waits come on top of the time-out.
 -spec checkout(name(), claim_opts()) -> {ok, pid(), ticket()} | {error, claim_error()}.
 checkout(Name, Opts) -> weir_pool_claim:checkout(Name, Opts).
 
@@ -542,12 +547,12 @@ checkin(Name, Ticket) -> checkin(Name, Ticket, ok).
 
 %% @doc Releases the worker of a ticket. Any process may do so, on any connected node.
 %%
-%% With `ok' the worker is free again. If it has died and the claim is still open, the result is `ok' too, and no process
-%% gets this worker. With `fail' the worker is broken: the pool kills it and starts another, whatever the option
+%% With `ok' the worker is free again. If it has died and the claim is still open, the result is `ok' too, and no
+%% process gets this worker. With `fail' the worker is broken: the pool kills it and starts another, whatever the option
 %% `abandoned' says.
 %%
-%% Errors: see {@link checkin_error()}. Cost: that of releasing a claim, and like {@link checkout/2} the caller waits until
-%% the runtime says whether the worker is alive.
+%% Errors: see {@link checkin_error()}. Cost: that of releasing a claim, and like {@link checkout/2} the caller waits
+%% until the runtime says whether the worker is alive.
 -spec checkin(name(), ticket(), ok | fail) -> ok | {error, checkin_error()}.
 checkin(Name, Ticket, How) -> weir_pool_claim:checkin(Name, Ticket, How).
 
@@ -587,8 +592,9 @@ added_workers(Name) -> weir_pool_request:member(Name, added_workers).
 %% or ends, or the pool ends. A process may connect under several names, and in several pools.
 %%
 %% If a process has disconnected itself while it was claimed, `connect/2' under the same name waits until that claim has
-%% ended. Meanwhile other processes that connect under the name get `{error, {connected, Pid}}'. The wait includes the
-%% same process, so a worker must not disconnect and connect again while its claimer waits for it.
+%% ended. Meanwhile other processes that connect under the name get `{error, {connected, Pid}}'. The process that
+%% disconnected itself waits, too. If its claimer waits for that process at the same time, neither continues. A worker
+%% must therefore not disconnect itself and connect again while its claimer waits for it.
 -spec connect(name(), WorkerName :: term()) ->
     {ok, slot()} | {error, change_error() | unknown_worker | {connected, pid()} | has_workers}.
 connect(Name, WorkerName) -> weir_pool_request:member(Name, {connect, WorkerName, self()}).
@@ -670,10 +676,12 @@ replace(Name, Slot, Timeout) ->
 %% were not done. In both cases the pool is stopped as by {@link stop/1}.
 %%
 %% A worker is done when it answers a system message. Each OTP behaviour answers after everything that was sent before.
-%% The drain waits for a process that does not answer until the time-out, or as long as `shutdown' says.
+%% If a worker does not answer, the pool stops the worker after `shutdown' milliseconds or at the time-out of the drain.
+%% For a process that connected itself and does not answer, the drain waits until the time-out.
 %%
-%% Stopping takes its own time after the time-out. With `shutdown => infinity' it takes as long as the slowest worker.
-%% If the caller is killed, the pool is drained and stopped all the same.
+%% After the time-out the pool still has to stop its workers, for which each has `shutdown' milliseconds. With
+%% `shutdown => infinity' the stop takes as long as the slowest worker needs. If the caller is killed, the pool is
+%% drained and stopped all the same.
 %%
 %% Errors: see {@link change_error()}. `held_by_caller': the caller itself has claimed a worker, and nothing is done.
 -spec drain(name(), timeout()) ->

@@ -3,11 +3,11 @@
 %%
 %% Not a process: the manager calls these functions with its state.
 %%
-%% A claim costs no monitor. The manager polls the words every second while the pool is in use, and within milliseconds
-%% while a request waits. The manager monitors the holder of each claim that it did not know. A claim that is shorter
-%% than the time between two polls is therefore never monitored. The death of a holder that keeps its claim longer is
-%% known at once. A holder that needs long to die keeps its claim until then, and delays only the requests for this
-%% worker.
+%% A claim costs no monitor. The manager polls the words of the slots: every second while the pool is in use, and within
+%% milliseconds while a request waits. If a poll finds a claim that the last poll did not find, the manager monitors the
+%% holder of the claim. A claim that ends before the next poll is therefore never monitored. The death of a monitored
+%% holder is known at once. A holder that needs long to die keeps its claim until it is dead, and delays only the
+%% requests for this worker.
 %%
 %% A claimer disowns its claim (weir_pool_word) when the worker is likely to be busy or broken, and notifies the
 %% manager, which revokes the claim. If the claimer is killed before it notifies, or is not scheduled, the manager finds
@@ -23,7 +23,7 @@
 -include("weir_pool_state.hrl").
 
 -type holders() :: #{weir_pool:slot() => {weir_pool_word:claim(), Monitor :: reference()}}.
-%% The claims that the manager knows.
+%% The claims that the polls have found, each with the monitor of its holder.
 
 %% @doc Polls the words of all slots, and monitors the holders of new claims. Returns how many slots are claimed.
 %%
@@ -51,7 +51,7 @@ poll_slot(Slot, {Claimed, #state{pool = Pool, holders = Holders} = State}) ->
                     {Claimed + 1, put_holder(Slot, Claim, Monitor, State)}
             end;
         WordState ->
-            %% A releaser that was killed may not have set the slot's bit.
+            %% The releaser may have been killed before it set the bit of the slot.
             _ = WordState =:= free andalso weir_pool_bitmap:show(Pool, Slot),
             {Claimed, forget(Slot, State)}
     end.
@@ -74,7 +74,7 @@ forget(Slot, #state{holders = Holders} = State) ->
 holder_down(Slot, Claim, Holder, #state{holders = Holders} = State) ->
     abandon(Slot, Claim, #{why => dead, claimer => Holder}, State#state{holders = maps:remove(Slot, Holders)}).
 
-%% @doc Revokes a claim, unless it has ended, and frees, probes or renews its worker, as `abandoned' says.
+%% @doc Revokes a claim, unless it has ended, and frees, probes or renews its worker, as the option `abandoned' says.
 -spec abandon(weir_pool:slot(), weir_pool_word:claim(), Why :: map(), #state{}) -> #state{}.
 abandon(Slot, Claim, Why, #state{pool = Pool} = State) ->
     case weir_pool_word:revoke(Pool, Slot, Claim) of

@@ -1,5 +1,5 @@
-%% @doc The application: starts the supervisors, and the pools of its environment, `{weir_pool, [{pools, [{Name,
-%% Opts}]}]}', in their order.
+%% @doc Callback module of the application. Starts the supervisors, and the pools that the application's environment
+%% lists, `{weir_pool, [{pools, [{Name, Opts}]}]}', in the order of the list.
 %%
 %% If a pool of the environment cannot be started, the start of the application fails with
 %% `{pool_not_started, Name, Reason}'.

@@ -23,8 +23,8 @@
 %% A release exchanges a taken word for a free word. The exchange fails if the word is noted. The claimer then exchanges
 %% the noted word, and sets the bit afterwards. All functions of weir_pool_word treat a noted word as taken.
 %%
-%% The words of other slots need no note. Only the manager makes vacant, reserved and marked slots free or taken, and
-%% the manager always sets their bits afterwards.
+%% The word of a vacant, reserved or marked slot needs no note. Only the manager makes such a slot free or taken, and
+%% the manager always sets the bit afterwards.
 %%
 %% A process may be killed after its exchange and before it sets the bit. The slot is then free although its bit is
 %% clear, and searches miss the slot until the manager's next tick sets the bit (weir_pool_abandon).

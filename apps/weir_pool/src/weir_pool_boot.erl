@@ -4,27 +4,27 @@
 %% all pools. The starter waits until the pool is open. If the start fails, the manager ends by itself; the starter
 %% waits for that, too, and the name is free afterwards.
 %%
-%% If the starter dies, a pool of start/2 goes on starting without it, and a pool of start_link/2, whose manager is the
-%% starter's child, stops. If the caller of drain/2 dies, the drain goes on to its end, because a process of its own
-%% drains and stops the pool. Otherwise the pool would stay, closed and empty.
+%% If the starter dies, a pool of start/2 goes on starting. A pool of start_link/2 stops, because its manager is a child
+%% of the starter. If the caller of drain/2 dies, the drain goes on to its end, because a process of its own drains and
+%% stops the pool. A pool that is drained but not stopped would serve no caller.
 %% @private
 -module(weir_pool_boot).
 
--export([start/2, start_link/2, stop/1, drain/2]).
+-export([start/2, start_link/2, start_child/2, stop/1, drain/2]).
 -export([open/3, drain_and_stop/3, run/2]).
 
 -include("weir_pool.hrl").
 
 %% @doc Starts a pool under weir_pool's own supervisor and waits for its workers.
 %%
-%% A process of its own waits, because the receive for several references searches the mailbox, and the caller's may
-%% be long.
+%% A process of its own waits, because a receive for several references searches the whole mailbox, and the caller's
+%% mailbox may be long.
 -spec start(weir_pool:name(), weir_pool:opts()) -> ok | {error, weir_pool:start_error()}.
 start(Name, Opts) ->
     case weir_pool_opts:check(Opts) of
         {ok, Conf} ->
             case in_task(open, [Name, Conf, fun weir_pool_pools_sup:start_pool/3]) of
-                {ok, _Manager} -> ok;
+                {ok, _PoolSup} -> ok;
                 {error, system_limit} -> {error, {pool_down, system_limit}};
                 {error, _} = Error -> Error
             end;
@@ -40,8 +40,14 @@ start_link(Name, Opts) ->
         {error, _} = Error -> Error
     end.
 
-%% The monitor is made in this function and is in every clause of the receive, so the receive does not search the
-%% messages that came before. Therefore the task begins when it is monitored.
+%% @doc Like {@link start_link/2}, for a child specification. At a limit of the node waits until the pool can be
+%% started: a supervisor would restart the pool without a pause, and give up.
+-spec start_child(weir_pool:name(), weir_pool:opts()) -> {ok, pid()} | {error, weir_pool:start_error()}.
+start_child(Name, Opts) -> weir_pool_limit:patiently(fun() -> start_link(Name, Opts) end).
+
+%% Runs a function in a task, and waits for its result. The monitor is made in this function and is in every clause of
+%% the receive, so the receive does not search messages that came before. The task waits for the message `run', so that
+%% it begins only when it is monitored.
 in_task(Function, Arguments) ->
     try spawn(?MODULE, run, [self(), {?MODULE, Function, Arguments}]) of
         Task ->
@@ -75,9 +81,9 @@ open(Name, Conf, Start) ->
             {error, already_started};
         {_, false} ->
             Opener = alias([reply]),
-            case Start(Name, Conf, Opener) of
-                {ok, Manager} ->
-                    await_open(Manager, Opener);
+            case Start(Name, Conf, {first_start, Opener}) of
+                {ok, Root} ->
+                    await_open(Root, Opener);
                 {error, Reason} ->
                     true = unalias(Opener),
                     {error, {pool_down, limit_or(Reason)}}
@@ -90,36 +96,38 @@ limit_or(Reason) ->
         false -> Reason
     end.
 
-%% Returns whether a pool of this name lives, so that a name which is taken is no error of a supervisor's child. A
-%% manager that is just dying is waited for here, in the caller.
+%% Returns whether a pool of this name lives. If the pool's manager is dying, waits here, in the caller, until the
+%% manager is dead. This check comes before the start, so a taken name is no failed start of a supervisor's child.
 is_taken(Name) ->
     case weir_pool_registry:lookup(Name) of
         {ok, {_, Manager, _, _, _}} -> is_process_alive(Manager);
         {error, no_pool} -> false
     end.
 
-%% A manager that gives up sends the reason before it ends, because a monitor that is set after its end gets `noproc'.
-await_open(Manager, Opener) ->
-    Monitor = monitor(process, Manager),
+%% Waits until a pool is open. The root is the pool's own supervisor, or the manager of a linked pool. A manager that
+%% gives up sends the reason before it ends, because a monitor that is set after its end gets `noproc'. If the manager
+%% of start/2 is killed, its supervisor starts another manager, which answers in its place.
+await_open(Root, Opener) ->
+    Monitor = monitor(process, Root),
     receive
         {Opener, open} ->
             true = demonitor(Monitor, [flush]),
-            {ok, Manager};
+            {ok, Root};
         {Opener, {error, _} = Error} ->
             receive
-                {'DOWN', Monitor, process, Manager, _} -> not_open(Manager, Error)
+                {'DOWN', Monitor, process, Root, _} -> not_open(Root, Error)
             end;
-        {'DOWN', Monitor, process, Manager, Reason} ->
+        {'DOWN', Monitor, process, Root, Reason} ->
             true = unalias(Opener),
-            not_open(Manager, {error, {pool_down, Reason}})
+            not_open(Root, {error, {pool_down, Reason}})
     end.
 
-%% The manager may be linked to the caller. A caller that does not trap exits may get the exit signal before the error,
-%% as with supervisor:start_link/2.
-not_open(Manager, Error) ->
-    true = unlink(Manager),
+%% The root may be linked to the caller. A caller that does not trap exits may get the exit signal before the error, as
+%% with supervisor:start_link/2.
+not_open(Root, Error) ->
+    true = unlink(Root),
     receive
-        {'EXIT', Manager, _} -> Error
+        {'EXIT', Root, _} -> Error
     after 0 -> Error
     end.
 
@@ -150,11 +158,11 @@ parent(Parent) ->
         _ -> other
     end.
 
-%% The pool's own supervisor ends with it. The supervisor of all pools is not asked: it would wait for the workers, and
-%% no other pool could be started meanwhile.
+%% Stops the pool with its own supervisor. The supervisor of all pools could do that too, but could start no other pool
+%% while it waits for the workers.
 stop(own_supervisor, PoolSup, _Manager) ->
     stop_process(PoolSup);
-%% A supervisor of the user's would restart a pool that ended without its order.
+%% A supervisor of the user's terminates its child itself, because it would restart a pool that ended otherwise.
 stop(supervisor, Parent, Manager) ->
     try
         [Id || {Id, Pid, _, _} <- supervisor:which_children(Parent), Pid =:= Manager]
@@ -179,7 +187,7 @@ stop_process(Pid) ->
         ok -> stopped
     catch
         exit:_HasEnded ->
-            %% A process that is just dying is waited for.
+            %% Waits until a process that is dying is dead.
             _ = is_process_alive(Pid),
             not_found
     end.

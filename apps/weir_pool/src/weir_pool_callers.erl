@@ -5,11 +5,11 @@
 %% Once a second the manager polls the rows of its pool in the calls table (weir_pool_calls), and monitors the callers
 %% that it finds there. The process that deletes the row of a dead caller subtracts one from the word.
 %%
-%% A caller may be killed between inserting the row and adding to the word, or between subtracting and deleting. Such a
-%% row has no count, so the word is one too low after the subtraction. A word that is not 0 and has the same value at
-%% two polls, with no row of its slot at either, is therefore set back to 0. An addition does that, so a call that
-%% begins at this moment is not lost. In a slot that is never without calls for that long, the word stays one too low,
-%% and its worker gets one call more than others.
+%% A caller may be killed between inserting the row and adding to the word, or between subtracting and deleting. The row
+%% is then without a count, and the manager's correction makes the word one too low. Therefore the manager sets some
+%% words back to 0: those that are the same, but not 0, at two polls, while the slot has no row at either poll. The
+%% manager does that by an addition, so a call that begins at this moment is not lost. In a slot that is never without
+%% calls for that long, the word stays one too low, and its worker gets one call more than others.
 %% @private
 -module(weir_pool_callers).
 

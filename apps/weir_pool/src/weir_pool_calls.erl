@@ -13,7 +13,7 @@
 %% '''
 %%
 %% A process is in at most one call at a time, so its pid is the key. weir_pool_call makes steps 3 and 4 in an `after',
-%% so only a caller that is killed leaves them out. weir_pool_callers corrects table and words then.
+%% so only a killed caller leaves these steps out. weir_pool_callers then corrects table and words.
 %%
 %% The words do not move when a pool is resized or a worker replaced. The table ends with the manager. A call that is
 %% under way then finds no table in step 4. A call that finds no table in step 1 is not counted.
@@ -76,7 +76,7 @@ enter(#pool{calls = Table, signals = Signals} = Pool, Slot, Room) ->
         error:badarg -> uncounted
     end.
 
-%% @doc Counts a call no more.
+%% @doc Ends the count of a call.
 -spec leave(entry()) -> ok.
 leave({#pool{calls = Table} = Pool, Slot}) ->
     _ = add(Pool, Slot, -1),

@@ -1,15 +1,15 @@
 %% @doc Changes of a pool that take time: another size, another worker in a slot, and the drain.
 %%
 %% Not a process: the manager calls these functions with its state. Each call for a change is answered once, from here
-%% or from weir_pool_slots. Each change has a time. When the time is over, what is not done is undone, and the caller
-%% gets `{error, timeout}'.
+%% or from weir_pool_slots. Each change has a time-out. After the time-out the manager undoes a resize or a replacement,
+%% and its caller gets `{error, timeout}'.
 %%
 %% A resize to more slots starts the workers of the new slots, fills the slots, and then publishes the new shape. No
 %% process sees a new slot without its worker. With `start => async' it publishes first. A resize to fewer slots
 %% publishes the shape first, so no process picks or claims a slot any more when the manager takes it out of use.
 %%
-%% A change that could not end is refused. A caller that holds a claim of a worker cannot have that worker replaced, nor
-%% the pool drained.
+%% The manager refuses a change that would wait for its own caller. A caller that has claimed a worker can neither
+%% replace that worker nor drain the pool.
 %% @private
 -module(weir_pool_change).
 
@@ -67,7 +67,7 @@ reply(From, Reply, State) ->
     gen_server:reply(From, Reply),
     State.
 
-%% @doc Publishes another size, and takes the slots out of use that the pool no longer has.
+%% @doc Publishes another size, and takes slots beyond the new size out of use.
 %%
 %% Cost: proportional to the slots that have or had workers, not to the size.
 -spec publish(Size :: 0 | weir_pool:size(), #state{}) -> #state{}.
@@ -75,7 +75,7 @@ publish(Size, #state{pool = #pool{limit = Before}} = State) ->
     #pool{limit = Limit} = Pool = reshape(Size, State),
     ok = weir_pool_terms:open(Pool),
     Cancelled = over(fun no_slot/2, Size + 1, min(Limit, Before), State),
-    %% Slots that an earlier resize began to retire are slots again.
+    %% Puts slots back into use that an earlier resize retires at the end of their claims.
     Kept = over(fun weir_pool_slots:keep/2, Before + 1, Limit, Cancelled#state{pool = Pool}),
     Fewer = over(fun(Slot, S) -> weir_pool_slots:withdraw(Slot, retire, S) end, Limit + 1, Before, Kept),
     %% Slots may have become overflow slots, or overflow slots ordinary ones.
@@ -90,7 +90,7 @@ over(Do, First, Last, State) -> lists:foldl(Do, State, weir_pool_slots:entries(F
 reshape(Size, #state{conf = #conf{overflow = {Overflow, _}}, pool = Pool}) ->
     weir_pool_terms:reshape(Pool, Size, Size + Overflow).
 
-%% Starts the slots that the pool did not have before.
+%% Starts the workers of the new slots.
 start_missing(_Vacant, _Before, #state{conf = #conf{worker = none}} = State) ->
     State;
 start_missing(Vacant, #state{pool = #pool{size = Before}}, #state{pool = #pool{size = Size}} = State) ->
@@ -118,15 +118,15 @@ resized(#resize{awaited = [], from = From, size = Size, timer = Timer, vacant = 
 resized(Resize, State) ->
     State#state{resize = Resize}.
 
-%% Stops what the resize has started.
+%% Stops the workers that the resize has started.
 undo(Reason, #state{resize = #resize{from = From, timer = Timer, begun = Begun}} = State) ->
     ok = cancel_timer(Timer),
-    reply(From, {error, Reason}, lists:foldl(fun undo_slot/2, State#state{resize = none}, Begun)).
+    reply(From, {error, Reason}, lists:foldl(fun undo_slot/2, State#state{resize = none, may_shrink = true}, Begun)).
 
 undo_slot(Slot, State) ->
     case {weir_pool_slots:sup(Slot, State), weir_pool_slots:worker(Slot, State)} of
         {undefined, _} -> State;
-        {Sup, undefined} -> weir_pool_slots:stop_start(Sup, State);
+        {Sup, undefined} -> weir_pool_slots:abort_start(Sup, State);
         {_Sup, _Worker} -> weir_pool_slots:withdraw(Slot, retire, State)
     end.
 
@@ -185,8 +185,8 @@ failed(Slot, Reason, #state{resize = #resize{awaited = Awaited}} = State) ->
 failed(_Role, _Reason, State) ->
     State.
 
-%% @doc Goes on with, or undoes, the change that waits for the worker of a supervisor which has ended. The supervisor
-%% ended because its start function returned `ignore', because its worker ended for good, or because it was killed.
+%% @doc Goes on with, or undoes, the change that waits for a worker whose supervisor has ended. The start function has
+%% returned `ignore', the worker has ended for good, or the supervisor was killed.
 -spec ended(weir_pool_slots:role() | none, Reason :: term(), #state{}) -> #state{}.
 ended({spare, _} = Role, normal, State) -> failed(Role, ignore, State);
 ended({spare, _} = Role, {shutdown, Reason}, State) -> failed(Role, Reason, State);
@@ -222,12 +222,12 @@ drain_member(Slot, State) ->
         false -> State
     end.
 
-drain_sup(_Sup, Leaving, State) when Leaving =:= retired; Leaving =:= killed ->
+drain_sup(_Sup, Leaving, State) when Leaving =:= retired; Leaving =:= aborted; Leaving =:= killed ->
     State;
 drain_sup(Sup, Role, State) ->
     case is_integer(Role) andalso weir_pool_slots:worker(Role, State) of
         Worker when is_pid(Worker) -> weir_pool_slots:withdraw(Role, retire, State);
-        _ -> weir_pool_slots:stop_start(Sup, State)
+        _ -> weir_pool_slots:abort_start(Sup, State)
     end.
 
 %% ---------------------------------------------------------------- ends without success

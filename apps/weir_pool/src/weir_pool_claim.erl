@@ -5,17 +5,17 @@
 %% to be free. If there are more claimers than schedulers, most other slots belong to claimers that are not running.
 %%
 %% For the same reason, a claimer that finds no free slot yields a few times, so that other claimers run, and searches
-%% again. With 100 processes, 20 workers, 2 schedulers and empty funs, a claim then takes 110 ns. If claimers went to the
-%% queue at once, each worker would pass by messages to a process that first has to be scheduled (a lock convoy), which
-%% takes microseconds. After the last search, the claimer asks the queue of the pool (weir_pool_queue). The queue also
-%% prevents newcomers from overtaking its waiters for longer than its patience.
+%% again. With 100 processes, 20 workers, 2 schedulers and empty funs, a claim then takes 110 ns. If claimers went to
+%% the queue at once, each worker would pass by messages to a process that first has to be scheduled (a lock convoy),
+%% which takes microseconds. After the last search, the claimer asks the queue of the pool (weir_pool_queue). The queue
+%% also prevents newcomers from overtaking its waiters for longer than its patience.
 %%
 %% == The end of a wait ==
 %%
 %% A time-out and a grant may cross each other. poolboy (issues 64 and 70), worker_pool (37, 42) and poolex (210) have
 %% all lost workers at this point. Here, a claimer whose time-out has passed asks the queue to cancel its request, and
 %% waits for the answer to the request. The queue answers every request exactly once: with a grant, with a refusal, or
-%% with `timeout' if the request was canceled or is late. So a claimer that receives a grant takes the worker over, even
+%% with `timeout' if the request was canceled or is late. A claimer that receives a grant takes the worker over, even
 %% after its time-out. If the queue has taken the grant back by then, the claimer asks again. A claimer that receives
 %% any other answer knows that no grant follows. If the queue dies, the message of the monitor arrives in place of the
 %% answer, or after it. In none of these cases does a message remain in the mailbox, and no receive searches a long
@@ -23,16 +23,16 @@
 %%
 %% == Claimers that are killed ==
 %%
-%% Before the exchange, a claimer that is killed has claimed nothing. Between the exchange and the release, the word
-%% holds its number, and the manager learns of its death. After the release and before the read of the mode, the slot is
-%% free but the queue has no message about it; the next tick of the queue finds the slot. While the claimer waits, the
-%% queue monitors it.
+%% A claimer that is killed before the exchange has claimed nothing. If a claimer is killed between the exchange and the
+%% release, the word holds its number, and the manager learns of the death. If a claimer is killed after the release and
+%% before the read of the mode, the slot is free, but the queue has no message about the slot. The next tick of the
+%% queue finds the slot. While a claimer waits, the queue monitors it.
 %%
 %% == Claimers that fail ==
 %%
-%% Between the exchange and the `try' that releases, no call can fail but the start of the process that does the work of
-%% `covers => work'. If the process table is full, the claimer releases the worker, which has done nothing, and raises
-%% `system_limit'.
+%% Between the exchange and the `try' that releases, only one call can fail: the start of the process that does the work
+%% of `covers => work'. If the process table is full, the claimer releases the worker, which has done nothing, and
+%% raises `system_limit'.
 %%
 %% == Dead workers ==
 %%
@@ -44,9 +44,9 @@
 %%
 %% == A time-out that covers the work ==
 %%
-%% Such a claim belongs to the caller, like all claims. A *child* runs the fun, and its exit reason carries the result.
-%% At the deadline the caller kills the child, disowns the claim, notifies the manager, and does not wait until the child
-%% has ended. If the caller dies, a *guard* does the same.
+%% A claim with `covers => work' belongs to the caller, like all claims. A *child* runs the fun, and its exit reason
+%% carries the result. At the deadline the caller kills the child, disowns the claim, notifies the manager, and does not
+%% wait until the child has ended. If the caller dies, a *guard* does the same.
 %%
 %% ```
 %% caller --spawn_monitor--> child --spawn_link--> guard
@@ -71,7 +71,7 @@
 -include("weir_pool.hrl").
 
 -record(ticket, {
-    %% The pool's term at the time of the claim. It stays valid, because the words of a slot never move.
+    %% The pool's main term at the time of the claim. The term stays valid, because the words of a slot never move.
     pool :: #pool{},
     slot :: weir_pool:slot(),
     word :: weir_pool_word:word(),
@@ -84,7 +84,8 @@
 -record(wait, {
     name :: weir_pool:name(),
     use :: use(),
-    %% Native monotonic time. A claim that asks the queue again keeps this time, and with it its place.
+    %% Native monotonic time of the first request. A claim that asks the queue again keeps this time, and so keeps its
+    %% place in the queue.
     asked :: integer(),
     deadline :: integer() | infinity,
     %% Whether the claim has had a grant that ended before the take-over. Such a claim has passed max_queue already.
@@ -94,11 +95,11 @@
 -type use() :: fun((pid()) -> term()) | checkout | {work, fun((pid()) -> term()), Deadline :: integer() | infinity}.
 %% Purpose of a claim: a fun, a ticket, or a fun that a child runs until the deadline.
 
-%% Most yields, each followed by a search, before a claimer asks the queue. Of a million claims by 100 processes (see
-%% above), some 1,500 reach the queue after one yield, 130 after four, and none after eight. Where workers are used for
-%% longer, eight yields take 3 us, half the cost of the queue.
+%% Largest number of yields, each followed by a search, before a claimer asks the queue. In a test of a million claims
+%% by 100 processes (see above), some 1,500 reach the queue if one yield is allowed, 130 with four yields, and none with
+%% eight. Where workers are used for longer, eight yields take 3 us, half the cost of the queue.
 -define(YIELDS, 8).
-%% Most slots that all these searches read together. A larger pool gets fewer yields.
+%% Largest number of slots that these searches read together. The larger the pool, the fewer yields.
 -define(READS, 1000).
 
 %% Milliseconds between two requests to a pool that is being restarted.
@@ -137,7 +138,7 @@ checkin(Name, #ticket{pool = #pool{name = Name, manager = Manager}} = Ticket, Ho
         false -> erpc:call(node(Manager), weir_pool, checkin, [Name, Ticket, How])
     end;
 checkin(_Name, #ticket{}, How) when How =:= ok; How =:= fail ->
-    %% A ticket of another pool.
+    %% The ticket belongs to another pool.
     {error, not_held};
 checkin(Name, Ticket, How) when is_record(Ticket, ticket) ->
     ?BADARG([Name, Ticket, How], #{3 => "neither ok nor fail"});
@@ -165,7 +166,7 @@ why_over(Worker) ->
         false -> worker_down
     end.
 
-%% The process that made the claim, which need not be the process that gives it back.
+%% Returns the process that made the claim, which need not be the process that gives it back.
 claimer(Word) -> weir_pool_holder:pid(weir_pool_word:holder(weir_pool_word:claim_of(Word))).
 
 %% @doc See {@link weir_pool:slot/1}.
@@ -340,13 +341,15 @@ none_free(#pool{limit = Limit}, Name, Use, Timeout) ->
     Wait = #wait{name = Name, use = Use, asked = Asked, deadline = deadline(Asked, Timeout)},
     try_again(min(?YIELDS, ?READS div max(1, Limit)), Wait).
 
-try_again(Yields, #wait{name = Name, use = Use} = Wait) ->
+try_again(Yields, #wait{name = Name, use = Use, was_granted = WasGranted} = Wait) ->
     _ = Yields > 0 andalso erlang:yield(),
     Claimer = weir_pool_holder:claimer(),
     case weir_pool_terms:pool(Name) of
         #pool{signals = Signals} = Pool ->
             case atomics:get(Signals, ?SIGNAL_MODE) =/= ?STARVING andalso find(Use, Pool, Claimer) of
-                {ok, Slot, Word, Pid} -> use(Use, Pool, Slot, Word, Pid);
+                {ok, Slot, Word, Pid} ->
+                    _ = WasGranted andalso weir_pool_terms:count(Pool, ?WAITS),
+                    use(Use, Pool, Slot, Word, Pid);
                 none when Yields > 1 -> try_again(Yields - 1, Wait);
                 _NoneOrStarving -> ask(Pool, Claimer, Wait)
             end;
@@ -380,7 +383,8 @@ await(#pool{base = Base, queue = Queue}, #wait{asked = Asked, deadline = Deadlin
         end
     end.
 
-%% A grant holds the newest term of the pool, which may have slots that the claimer's term does not have.
+%% Acts on the answer of the queue. A grant holds the newest main term of the pool, which may have more slots than the
+%% claimer's.
 answered({granted, Pool, Slot, QueueWord, Pid}, {_, Holder, _}, _Pool, #wait{use = Use} = Wait) ->
     case weir_pool_word:take_over(Pool, Slot, QueueWord, Holder) of
         {ok, Word} ->
@@ -445,7 +449,7 @@ await_work(Child, Ref, Left, Pool, Slot, Word, Worker) ->
     receive
         {'DOWN', Ref, process, Child, {?MODULE, Outcome}} ->
             use(fun(_Worker) -> outcome(Outcome) end, Pool, Slot, Word, Worker);
-        %% Another process or a link has killed the child, and the worker may be busy with its call.
+        %% The child was killed by a process or a link, and the worker may be busy with its call.
         {'DOWN', Ref, process, Child, Reason} ->
             _ = disown(Pool, Slot, Word, killed, self()),
             exit(Reason)

@@ -1,9 +1,9 @@
 %% @doc CoDel (Nichols, Jacobson et al., RFC 8289): decides whether a queue serves or drops its first waiter.
 %%
 %% A queue that absorbs a burst is useful. A queue that stays long only delays every waiter. The shortest wait within an
-%% interval distinguishes the two. If the shortest wait is above the target, CoDel drops a waiter. The drop after the
-%% N-th follows in `interval / sqrt(N)', until a wait is below the target. If waits rise above the target again within
-%% 16 intervals, dropping resumes at the rate that it had.
+%% interval distinguishes the two. If the shortest wait is above the target, CoDel drops a waiter. After the N-th drop,
+%% CoDel waits for `interval / sqrt(N)' before the next drop. The drops end when a wait is below the target. If waits
+%% rise above the target again within 16 intervals, the drops resume at their last rate.
 %%
 %% This module has no process and no clock. Times are arguments in any unit. The owner of the queue calls the module
 %% whenever the owner can serve a waiter:

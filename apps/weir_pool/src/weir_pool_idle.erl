@@ -2,7 +2,7 @@
 %%
 %% The question is a system message that asks for statistics. Every OTP behaviour answers it in the order of its
 %% mailbox, so the answer means that everything sent before was handled. A process that is no OTP behaviour does not
-%% answer, and counts as busy. A dead process does not answer either; a monitor tells.
+%% answer, and counts as busy. A dead process does not answer either, so the process that asks also monitors it.
 %% @private
 -module(weir_pool_idle).
 

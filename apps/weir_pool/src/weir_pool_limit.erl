@@ -1,7 +1,7 @@
-%% @doc Limits of the node: what a start returns when the node can have no other process, port, table or atom, and
-%% starts that wait until it can.
+%% @doc Recognizes starts that failed at a limit of the node, which can have no other process, port, table or atom at
+%% that time. Repeats such a start until it no longer fails at a limit.
 %%
-%% A pure module, but for patiently/1.
+%% This module has no process. Only patiently/1 has effects.
 %% @private
 -module(weir_pool_limit).
 
@@ -14,14 +14,17 @@
 -spec is_limit(Reason :: term()) -> boolean().
 is_limit({exception, error, Reason, _Stacktrace}) -> is_limit(Reason);
 is_limit({'EXIT', Reason}) -> is_limit(Reason);
+is_limit({pool_down, Reason}) -> is_limit(Reason);
+is_limit({start_failed, _Slot, Reason}) -> is_limit(Reason);
 is_limit({system_limit, _Stacktrace}) -> true;
 is_limit(Reason) -> Reason =:= system_limit.
 
-%% @doc Calls a start function, for a supervisor that restarts a child, and calls it again after a pause as long as the
-%% start fails at a limit of the node. A supervisor itself tries again without a pause, and soon gives up.
+%% @doc Calls a start function, for a supervisor that restarts a child. As long as the start fails at a limit of the
+%% node, calls the function again after a pause. An OTP supervisor itself would try again without a pause, and soon give
+%% up.
 %%
-%% The supervisor handles no other message meanwhile. If its parent tells it to end, the start fails, so the supervisor
-%% goes on to that message.
+%% The supervisor handles no other message meanwhile. If the supervisor gets the exit signal of its parent, the start
+%% fails, so that the supervisor handles the signal.
 -spec patiently(fun(() -> Result)) -> Result when Result :: {ok, pid()} | ignore | {error, term()}.
 patiently(Start) ->
     Result =
@@ -40,7 +43,8 @@ patiently(Start) ->
             Result
     end.
 
-%% Returns whether to go on after the pause. A supervisor calls start functions in a `catch', so an exit would be lost.
+%% Waits for the pause. Returns `false' if the parent's exit signal arrives meanwhile, and leaves the signal in the
+%% mailbox. An exit here would be lost, because a supervisor calls start functions in a `catch'.
 pause() ->
     [Parent | _] = get('$ancestors'),
     ParentPid =

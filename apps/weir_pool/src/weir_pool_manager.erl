@@ -6,7 +6,7 @@
 %% <ul>
 %% <li>from the workers' supervisors: that a worker runs, or could not be started;</li>
 %% <li>from monitors: that a worker, the holder of a claim, or a caller has died;</li>
-%% <li>from claimers and the queue: the news of weir_pool_signals;</li>
+%% <li>from claimers and the queue: the casts that weir_pool_signals lists;</li>
 %% <li>from other processes: calls that change the pool (weir_pool_request).</li>
 %% </ul>
 %% Picks, claims and weir_pool:info/1 read what the manager writes, without a message. The manager makes no call whose
@@ -20,27 +20,29 @@
 %%
 %% == Ticks ==
 %%
-%% Claims send no messages. The manager therefore polls every second which slots are claimed and by which processes
-%% (weir_pool_abandon), and at once when the queue says that a request has waited for long. It does not poll an idle
-%% pool: if a tick finds no claim and no request, it sets the mode of the signals to `?UNWATCHED'; if the mode is still
-%% the same at the next tick, that was the last tick. The first claim that reads this mode changes it and notifies the
-%% manager. The second tick is for a claimer that reads the mode before it changes, and claims afterwards. A claimer
-%% that is not scheduled for a second at this point, and is killed while it holds the worker, is found when the pool is
-%% used again.
+%% Claims send no messages. The manager therefore polls the words of the slots: which slots are claimed, and by which
+%% processes (weir_pool_abandon). The manager polls at each tick, once a second, and also when the queue notifies it
+%% that a request has waited for long. An idle pool has no ticks: if a tick finds no claim, no counted call and no
+%% request, the manager sets the mode of the signals to `?UNWATCHED'. If the next tick finds the mode unchanged, that
+%% tick is the last. The first claim or counted call that reads this mode changes the mode and notifies the manager,
+%% which ticks again. A claimer may read the mode before the manager changes it, and claim after that tick. The second
+%% tick finds this claim. If such a claimer is not scheduled for a second, and is then killed in its claim, the manager
+%% finds the claim when the pool is used again.
 %%
 %% == Limits of the node ==
 %%
 %% If the node can have no other process or port, starts fail with `system_limit'. The manager tries again after 100
 %% milliseconds, does not count such a failure against `intensity', and reports the first one. Only the first start of a
-%% pool fails then.
+%% pool fails at such a limit.
 %%
 %% == Ends ==
 %%
-%% The manager gives up when its workers cannot be started, or die too often. Ending in order it closes the pool, stops
-%% the workers, and gives the name back, in this order. It runs no code of the user's. If it is killed, the links end
-%% queue and supervisors, and its own supervisor starts it again: the successor waits until the supervisors of the
-%% predecessor have stopped their workers. If the application weir_pool stops, a manager in another supervision tree
-%% stops as well, because no process would clean up after it.
+%% The manager gives up when its workers cannot be started, or die too often. At an orderly end the manager closes the
+%% pool, stops the workers, and unregisters the name, in this order. The manager runs no code of the user's. If the
+%% manager is killed, its links end the queue and the supervisors of the workers, and its own supervisor starts a
+%% successor. The successor waits until the supervisors of its predecessor have stopped their workers. If the
+%% application weir_pool stops, a manager in another supervision tree stops as well, because no process would clean up
+%% after it.
 %% @private
 -module(weir_pool_manager).
 -behaviour(gen_server).
@@ -54,30 +56,27 @@
 -include("weir_pool.hrl").
 -include("weir_pool_state.hrl").
 
--type opener() :: reference() | none.
-%% An alias (`[reply]') of the process that starts the pool; `none' if its supervisor restarts it.
+-type opener() :: {first_start | restart, Alias :: reference()}.
+%% An alias (`[reply]') of the process that starts the pool. The alias ends with its first message, so the starter is
+%% answered once. If the first manager is killed while the pool starts, its successor answers.
 
 -type phase() ::
     {inheriting, #{Monitor :: reference() => SlotSup :: pid()}}
     | {opening, [weir_pool:slot()]}
     | open
     | {draining, gen_server:from() | none}.
-%% `inheriting': supervisors of a predecessor still stop their workers. `opening': these slots are to be filled before
-%% the pool opens; the first of them is being started. `draining': no worker is started any more; `none' if the caller
-%% of the drain was answered.
+%% `inheriting': the manager waits until the supervisors of a killed predecessor have stopped their workers. `opening':
+%% slots without a worker that the manager fills before the pool opens. The first of them is being started. `draining':
+%% the manager starts no more workers. The second element is the caller of the drain, or `none' after the answer.
 
 -define(TICK_MS, 1000).
 
-%% While a request waits, claims are polled at once, but not again before this many milliseconds, and one more for each
-%% 20 slots, because a poll takes some 0.1 us for each slot.
+%% Least milliseconds between a poll of the claims and the next poll that a waiting request causes. In pools of more
+%% than 200 slots, the least time is a millisecond for each 20 slots, because a poll takes some 0.1 us for each slot.
 -define(MIN_POLL_MS, 10).
 -define(SLOTS_POLLED_IN_A_MS, 20).
 
-%% Milliseconds beyond `shutdown' for which supervisors may stop their workers. A supervisor that waits for the worker's
-%% start function cannot stop before that returns.
--define(GRACE_MS, 5000).
-
-%% @doc Starts a pool, and returns before it is open. Afterwards the opener receives `{Opener, open | {error, _}}'.
+%% @doc Starts a pool, and returns before it is open. Afterwards the opener receives `{Alias, open | {error, _}}'.
 -spec start_link(weir_pool:name(), #conf{}, opener()) -> {ok, pid()} | ignore | {error, term()}.
 start_link(Name, Conf, Opener) ->
     try
@@ -93,8 +92,8 @@ start_link(Name, Conf, Opener) ->
     {ok, #state{}, {continue, start}} | {ok, taken, {continue, taken}} | {stop, system_limit}.
 init({Name, Conf, Parent, Opener}) ->
     process_flag(trap_exit, true),
-    %% The manager has little to do, but picks get dead workers until it has done it. With normal priority it would wait
-    %% behind busy pickers before each write of a term.
+    %% Picks get a dead worker until the manager has written the slot's term. With normal priority, the manager would
+    %% wait behind busy pickers before each write. The manager has little to do.
     process_flag(priority, high),
     case weir_pool_registry:register(Name, Parent) of
         {ok, Base} ->
@@ -108,15 +107,14 @@ init({Name, Conf, Parent, Opener}) ->
                 error:system_limit -> {stop, system_limit}
             end;
         {error, already_started} ->
-            %% No error of a supervisor's child: the supervisor may be restarting this pool while another process has
-            %% taken the name, and would try until it gives up.
+            %% This process starts and then ends normally, because its supervisor may be restarting a pool whose name
+            %% another process has taken meanwhile. After an error, the supervisor would try again until it gives up.
             ok = send_opener({error, already_started}, Opener),
             {ok, taken, {continue, taken}}
     end.
 
-send_opener(_Message, none) -> ok;
-send_opener(Message, Opener) ->
-    Opener ! {Opener, Message},
+send_opener(Message, {_Start, Alias}) ->
+    Alias ! {Alias, Message},
     ok.
 
 %% @private
@@ -147,7 +145,7 @@ open(#state{pool = Pool, opener = Opener} = State) ->
     ok = weir_pool_terms:open(Pool),
     ok = weir_pool_check:begin_round(State),
     ok = send_opener(open, Opener),
-    State#state{phase = open, opener = none}.
+    State#state{phase = open}.
 
 give_up(Reason, #state{opener = Opener} = State) ->
     ok = send_opener({error, Reason}, Opener),
@@ -158,7 +156,7 @@ give_up(Reason, #state{opener = Opener} = State) ->
 %% @private
 -spec handle_call(Request :: term(), gen_server:from(), #state{}) ->
     {reply, term(), #state{}} | {noreply, #state{}}.
-%% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
+%% Answers like a supervisor, for `supervisor:which_children/1' and the release handler.
 handle_call(which_children, _From, #state{pool = #pool{queue = Queue}, sups = Sups} = State) ->
     Children = [{Role, Sup, supervisor, [weir_pool_slot_sup]} || {Sup, Role} <- maps:to_list(Sups)],
     {reply, [{queue, Queue, worker, [weir_pool_queue]} | Children], State};
@@ -196,8 +194,8 @@ drained(Result, #state{phase = {draining, From}} = State) ->
     gen_server:reply(From, Result),
     State#state{phase = {draining, none}}.
 
-%% Does what follows from the message that was handled: answers the caller of a drain, and shrinks the overflow if a
-%% slot of it may have become idle.
+%% Ends the handling of a message. Answers the caller of a drain if all workers have stopped, and shrinks the overflow
+%% if an overflow slot may have become idle.
 settle(State) ->
     case drained(State) of
         #state{may_shrink = true} = Drained -> weir_pool_overflow:shrink(Drained);
@@ -209,7 +207,10 @@ settle(State) ->
 %% @private
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}} | {stop, {shutdown, term()}, #state{}}.
 handle_cast({started, Slot, Sup, Worker, IsRestart}, State) ->
-    started(weir_pool_slots:role(Sup, State), Slot, Worker, IsRestart, State);
+    case weir_pool_slots:role(Sup, State) of
+        aborted -> {noreply, weir_pool_slots:aborted_started(Sup, State)};
+        Role -> started(Role, Slot, Worker, IsRestart, State)
+    end;
 handle_cast({start_failed, Slot, Sup, Reason}, State) ->
     start_failed(weir_pool_slots:role(Sup, State), Slot, Reason, State);
 handle_cast(watch, State) ->
@@ -252,6 +253,8 @@ handle_info(predecessors_late, #state{phase = {inheriting, Awaited}} = State) ->
     {noreply, State};
 handle_info({not_spawned, Role}, State) ->
     not_spawned(Role, State);
+handle_info({abort_late, Sup}, State) ->
+    {noreply, weir_pool_slots:abort_late(Sup, State)};
 handle_info({start_again, Slot}, State) ->
     {noreply, start_again(Slot, State)};
 handle_info({{holder_down, Slot, Claim}, _Monitor, process, Holder, _Reason}, State) ->
@@ -312,7 +315,7 @@ started(Slot, Slot, Worker, IsRestart, State) ->
     case settle(weir_pool_change:started(Slot, Worker, Filled)) of
         #state{phase = {opening, [Slot | More]}, conf = #conf{start = sync}} = Started when not IsRestart ->
             {noreply, start_next(Started#state{phase = {opening, More}})};
-        #state{pool = #pool{size = Size}} = Started when Slot > Size ->
+        #state{pool = #pool{size = Size}, resize = none} = Started when Slot > Size ->
             {noreply, weir_pool_overflow:started(Slot, Started)};
         Started when IsRestart ->
             spend(Started);
@@ -322,13 +325,13 @@ started(Slot, Slot, Worker, IsRestart, State) ->
 started({spare, _} = Role, _Slot, Worker, _IsRestart, State) ->
     {noreply, settle(weir_pool_change:started(Role, Worker, State))};
 started(Ended, _Slot, Worker, _IsRestart, State) when Ended =:= killed; Ended =:= none ->
-    %% The supervisor was killed (weir_pool_slots:stop_start/2), and the worker may have no link to it.
+    %% The supervisor was killed (weir_pool_slots:abort_late/2), and the worker may have no link to it.
     true = exit(Worker, kill),
     {noreply, State};
 started(retired, _Slot, _Worker, _IsRestart, State) ->
     {noreply, State}.
 
-start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = Opener} = State) ->
+start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = {Start, _}} = State) ->
     #pool{name = Name, size = Size} = Pool,
     #state{failed_in_a_row = InARow} = State,
     ok = weir_pool_terms:count(Pool, ?START_FAILURES),
@@ -336,7 +339,7 @@ start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = Ope
     Failed = State#state{failed_in_a_row = InARow + 1},
     IsLimit = weir_pool_limit:is_limit(Reason),
     case Phase of
-        {opening, _} when Opener =/= none; not IsLimit ->
+        {opening, _} when Start =:= first_start; not IsLimit ->
             give_up({start_failed, Slot, Reason}, Failed);
         _ ->
             ok = report_rarely(Slot, Reason, IsLimit, Failed),
@@ -347,7 +350,8 @@ start_failed(Role, Slot, Reason, #state{pool = Pool, phase = Phase, opener = Ope
             end
     end.
 
-%% Reports the first failure in a row, the second, the fourth, the eighth and so on; at a limit of the node the first.
+%% Reports the first failure in a row, the second, the fourth, the eighth and so on. At a limit of the node,
+%% reports only the first failure.
 report_rarely(Slot, Reason, IsLimit, #state{pool = #pool{name = Name}, failed_in_a_row = N}) ->
     case N =:= 1 orelse (N band (N - 1) =:= 0 andalso not IsLimit) of
         true ->
@@ -357,7 +361,7 @@ report_rarely(Slot, Reason, IsLimit, #state{pool = #pool{name = Name}, failed_in
             ok
     end.
 
-%% The supervisor of a worker could not be spawned.
+%% Handles the failure to spawn a worker's supervisor, at a limit of the node.
 not_spawned({spare, Slot} = Role, State) ->
     case weir_pool_slots:is_spare_missing(Slot, State) of
         true -> start_failed(Role, Slot, system_limit, State);
@@ -374,7 +378,7 @@ start_again_later(Slot, State) ->
     _ = erlang:send_after(?AGAIN_MS, self(), {start_again, Slot}),
     State.
 
-%% Meanwhile the slot may have been started, or removed by a resize.
+%% Starts a slot after the pause, unless the slot was started or removed by a resize meanwhile.
 start_again(Slot, #state{phase = Phase, pool = #pool{size = Size}} = State) ->
     case {weir_pool_slots:sup(Slot, State), Phase} of
         {undefined, {opening, [Slot | _]}} -> start_next(State);
@@ -382,8 +386,9 @@ start_again(Slot, #state{phase = Phase, pool = #pool{size = Size}} = State) ->
         _ -> State
     end.
 
-%% Handles the end of a worker's supervisor. The reason is `normal' if the worker is not to be restarted. The supervisor
-%% of an overflow worker, or of a change, may end when its slot has just become an ordinary one.
+%% Handles the end of a worker's supervisor. The reason is `normal' if the worker is not restarted. The supervisor of an
+%% overflow slot, or of a slot that a resize adds, may end just after the slot has become an ordinary one. The manager
+%% then restarts the worker, as in each ordinary slot.
 sup_ended(Sup, Reason, State) ->
     {Role, Ended} = weir_pool_slots:ended(Sup, State),
     Changed = settle(weir_pool_change:ended(Role, Reason, Ended)),
@@ -391,8 +396,8 @@ sup_ended(Sup, Reason, State) ->
         #state{phase = {opening, [Role | More]}} when Reason =:= normal ->
             %% The start function returned `ignore'.
             {noreply, start_next(Changed#state{phase = {opening, More}})};
-        #state{phase = {opening, [Role | _]}, opener = none} when Reason =:= {shutdown, start_failed} ->
-            %% At a limit of the node: start_failed/4 has given up otherwise.
+        #state{phase = {opening, [Role | _]}, opener = {restart, _}} when Reason =:= {shutdown, start_failed} ->
+            %% The start failed at a limit of the node. After any other failure, start_failed/4 has given up.
             {noreply, start_again_later(Role, Changed)};
         #state{phase = {opening, _}} when is_integer(Role) ->
             give_up({start_failed, Role, Reason}, Changed);
@@ -403,7 +408,7 @@ sup_ended(Sup, Reason, State) ->
             {noreply, weir_pool_overflow:grow(Changed)}
     end.
 
-%% Counts a restart. If there were too many within a period, the pool gives up.
+%% Counts a restart. If a period has had too many restarts, the pool gives up.
 spend(#state{conf = #conf{start = async}} = State) ->
     {noreply, State};
 spend(#state{phase = {draining, _}} = State) ->
@@ -457,8 +462,8 @@ terminate(_Reason, #state{conf = Conf, pool = Pool, sups = Sups} = State) ->
     lists:foreach(fun({Slot, _}) -> weir_pool_word:vacate(Pool, Slot) end, weir_pool_slots:filled(State)),
     ok = stop_sups(maps:keys(Sups), Conf),
     lists:foreach(fun(Sup) -> weir_pool_registry:remove_sup(Name, Sup) end, maps:keys(Sups)),
-    %% A worker lives on if another process has killed its supervisor and the worker has no link to it. Processes that
-    %% connected themselves go on.
+    %% A worker without a link to its supervisor lives on if another process has killed the supervisor. Processes that
+    %% connected themselves are not killed.
     _ = [exit(Worker, kill) || Conf#conf.worker =/= none, {_, Worker} <- weir_pool_slots:filled(State)],
     true = exit(Queue, shutdown),
     try
@@ -468,13 +473,13 @@ terminate(_Reason, #state{conf = Conf, pool = Pool, sups = Sups} = State) ->
         exit:_ -> weir_pool_registry:erase([Base])
     end.
 
-%% Closes the pool: picks and claims return `no_pool', and so does the queue to all requests.
+%% Closes the pool. Picks and claims then return `no_pool', and the queue answers all requests with `no_pool'.
 close(#state{pool = #pool{name = Name, queue = Queue}}) ->
     ok = weir_pool_terms:close(Name),
     weir_pool_queue:closed(Queue).
 
-%% Stops all supervisors at the same time, so a pool needs as long as its slowest worker. Drops all other messages,
-%% which a selective receive would search again and again.
+%% Stops all supervisors at the same time, so the end of a pool takes as long as that of its slowest worker. Drops all
+%% other messages, because a selective receive would search them again for each supervisor.
 stop_sups(Sups, #conf{shutdown = Shutdown}) ->
     lists:foreach(fun(Sup) -> exit(Sup, shutdown) end, Sups),
     Deadline =

@@ -4,10 +4,10 @@
 %% One rule keeps claims exclusive. If a process disconnects itself while it is claimed, its slot belongs to the claim.
 %% A process that connects there waits until the claim has ended.
 %%
-%% A new name gets the first vacant slot. With the strategies `random' and `hash' it gets the middle of the
-%% longest row of vacant slots, where the last slot and the first are neighbors. A slot far from all others spreads the
-%% picks of a vacant slot. Among rows of equal length that row is preferred, then the first.
-%% gproc_pool has the same rule.
+%% A new name gets the first vacant slot. With the strategies `random' and `hash' it gets the middle of the longest row
+%% of vacant slots, where the last slot and the first are neighbors. A slot far from all others spreads the picks of a
+%% vacant slot. If several rows have that length, the name gets the row that goes from the last slots on to the first
+%% slots. If that row is shorter, the name gets the first of the rows. gproc_pool has the same rule.
 %% @private
 -module(weir_pool_members).
 
@@ -106,7 +106,7 @@ sparse([First | _] = Taken, Size) ->
     {Gap, Before} = longest(Taken, AroundTheEnd),
     (Before + Gap div 2) rem Size + 1.
 
-%% Returns the longest gap between neighbors, or the given one.
+%% Returns the longest gap between neighbors, or the given gap if no other is longer.
 longest([Slot | [Next | _] = More], {Gap, _} = Longest) ->
     case Next - Slot - 1 of
         Longer when Longer > Gap -> longest(More, {Longer, Slot});

@@ -8,8 +8,8 @@
 
 -include("weir_pool.hrl").
 
-%% Default of `intensity'. Workers often talk to one backend, so they die together. With this number a pool survives
-%% that twice within a period. The constant helps small pools.
+%% Default of `intensity'. Workers often talk to one backend, so they die together. With this number a pool survives two
+%% such deaths of all workers within a period. The constant helps small pools.
 -define(DEFAULT_INTENSITY(Slots), (2 * (Slots) + 10)).
 
 %% Which pools may have an option: all pools, or only pools that start their workers.

@@ -9,9 +9,9 @@
 %% The claimer that releases an overflow slot notifies the manager (weir_pool_signals). The manager stops the worker at
 %% once, or after `linger' milliseconds without a claim. Every claim changes the six bits of the word that count claims,
 %% so the manager compares these bits when the timer fires. (After 64 claims, or a multiple, the bits are equal, and a
-%% worker that is free at this moment stops although it was in use. The next claim that needs one starts another.) A
-%% worker that was just started, or released while a request waits, stays for a second at least: it was started for a
-%% request that has not arrived yet.
+%% worker that is free at this moment stops although it was in use. The next claim that finds no free worker starts a
+%% new one.) A worker that was just started, or released while a request waits, stays for a second at least: it was
+%% started for a request that has not arrived yet.
 %% @private
 -module(weir_pool_overflow).
 
@@ -22,11 +22,11 @@
 -include("weir_pool.hrl").
 -include("weir_pool_state.hrl").
 
-%% Milliseconds for which a worker stays at least when it was started, or released while a request waits.
+%% Least milliseconds for which a worker stays after its start, and after a release while a request waits.
 -define(WANTED_MS, 1000).
 
 -record(overflow, {
-    %% Starts in a row that failed, and when the next may be made, monotonic milliseconds.
+    %% Number of starts in a row that failed, and the monotonic milliseconds before which no other start is made.
     failures = 0 :: non_neg_integer(),
     not_before :: integer() | undefined,
     %% Timers of idle workers, and the claims that their words had counted when the timers were started. A check changes
@@ -40,7 +40,8 @@
 -spec new() -> overflow().
 new() -> #overflow{}.
 
-%% @doc Starts as many workers as requests wait, or one for claims that do not wait, within the limit.
+%% @doc Starts a worker for each request that waits, or one worker for claims that do not wait. Subtracts the workers
+%% that are being started, and stays within the limit.
 -spec grow(#state{}) -> #state{}.
 grow(#state{phase = open, pool = #pool{size = Size, limit = Limit} = Pool, overflow = Overflow} = State) ->
     #overflow{not_before = NotBefore} = Overflow,
@@ -60,8 +61,8 @@ grow(#state{phase = open, pool = #pool{size = Size, limit = Limit} = Pool, overf
 grow(State) ->
     State.
 
-%% @doc Starts the linger timer of a worker that has started, unless a claim has it already: then the timer starts at
-%% the release.
+%% @doc Starts the linger timer of a worker that has started. If a claim already holds the worker, the timer starts at
+%% the release instead.
 -spec started(weir_pool:slot(), #state{}) -> #state{}.
 started(Slot, #state{conf = #conf{overflow = {_, Linger}}, pool = Pool, overflow = Overflow} = State) ->
     Word = weir_pool_word:read(Pool, Slot),
@@ -77,9 +78,10 @@ failed(#state{conf = #conf{backoff = Backoff}, overflow = #overflow{failures = F
     Delay = weir_pool_slot_sup:delay(Failures + 1, Backoff),
     State#state{overflow = Overflow#overflow{failures = Failures + 1, not_before = now_ms() + Delay}}.
 
-%% @doc Stops the overflow workers that are idle, or starts their linger timers.
+%% @doc Stops the overflow workers that are idle, or starts their linger timers. During a resize does nothing, because
+%% the slots above `size' may be those of the resize; the end of the resize shrinks the overflow.
 -spec shrink(#state{}) -> #state{}.
-shrink(#state{phase = open, pool = #pool{size = Size, limit = Limit} = Pool} = State) ->
+shrink(#state{phase = open, resize = none, pool = #pool{size = Size, limit = Limit} = Pool} = State) ->
     ok = weir_pool_signals:take_idle(Pool),
     lists:foldl(fun shrink_slot/2, State#state{may_shrink = false}, weir_pool_slots:entries(Size + 1, Limit, State));
 shrink(State) ->
@@ -113,11 +115,14 @@ stop(Slot, State) ->
         false -> State
     end.
 
-%% @doc Stops a worker whose linger time is over, unless it was claimed meanwhile. Ignores an earlier timer.
+%% @doc Stops a worker whose linger time is over, unless it was claimed meanwhile, or a resize is under way: the end of
+%% the resize shrinks the overflow. Ignores an earlier timer.
 -spec lingered(weir_pool:slot(), Timer :: reference(), #state{}) -> #state{}.
 lingered(Slot, Timer, #state{pool = #pool{size = Size, limit = Limit} = Pool, overflow = Overflow} = State) ->
     #overflow{lingering = Lingering} = Overflow,
     case Lingering of
+        #{Slot := {Timer, _Claims}} when State#state.resize =/= none ->
+            State#state{overflow = Overflow#overflow{lingering = maps:remove(Slot, Lingering)}};
         #{Slot := {Timer, Claims}} ->
             Fired = State#state{overflow = Overflow#overflow{lingering = maps:remove(Slot, Lingering)}},
             case Slot > Size andalso Slot =< Limit andalso weir_pool_word:claims(weir_pool_word:read(Pool, Slot)) of

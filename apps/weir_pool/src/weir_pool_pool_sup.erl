@@ -1,8 +1,8 @@
 %% @doc Supervisor of one pool of {@link weir_pool:start/2}: restarts the pool's manager, which is its only child.
 %%
-%% A manager that was killed or has crashed is restarted. A manager that ends in order, because the pool was stopped or
-%% has given up, is not, and ends this supervisor. A manager runs no code of the user's, so the intensity is for a bug
-%% that would restart it without end; then this pool ends, and no other.
+%% This supervisor restarts a manager that was killed or has crashed. If the manager ends in order, because the pool was
+%% stopped or has given up, this supervisor ends too. A manager runs no code of the user's, so only a bug of weir_pool
+%% could restart it without end. The intensity limits that, and then this pool ends and no other pool.
 %%
 %% If the node can have no other process, a restart waits (weir_pool_limit). The first start fails.
 %% @private
@@ -17,33 +17,21 @@
 %% Key in the process dictionary of this supervisor: the manager was started before.
 -define(STARTED, '$weir_pool_manager_started').
 
-%% @doc Starts the supervisor with the manager. Returns both; the supervisor twice if the manager has ended already.
--spec start_link(weir_pool:name(), #conf{}, weir_pool_manager:opener()) ->
-    {ok, Sup :: pid(), Manager :: pid()} | {error, term()}.
+%% @doc Starts the supervisor with the manager.
+-spec start_link(weir_pool:name(), #conf{}, weir_pool_manager:opener()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Conf, Opener) ->
     case supervisor:start_link(?MODULE, {Name, Conf, Opener}) of
-        {ok, Sup} ->
-            {ok, Sup, manager(Sup)};
-        {error, {shutdown, {failed_to_start_child, manager, Reason}}} ->
-            {error, Reason};
-        {error, Reason} ->
-            {error, Reason}
-    end.
-
-manager(Sup) ->
-    try supervisor:which_children(Sup) of
-        [{manager, Manager, _, _}] when is_pid(Manager) -> Manager;
-        _ -> Sup
-    catch
-        exit:_ -> Sup
+        {ok, Sup} -> {ok, Sup};
+        {error, {shutdown, {failed_to_start_child, manager, Reason}}} -> {error, Reason};
+        {error, Reason} -> {error, Reason}
     end.
 
 %% @private
 -spec start_manager(weir_pool:name(), #conf{}, weir_pool_manager:opener()) -> supervisor:startlink_ret().
-start_manager(Name, Conf, Opener) ->
+start_manager(Name, Conf, {first_start, Alias} = Opener) ->
     case put(?STARTED, true) of
         undefined -> weir_pool_manager:start_link(Name, Conf, Opener);
-        true -> weir_pool_limit:patiently(fun() -> weir_pool_manager:start_link(Name, Conf, none) end)
+        true -> weir_pool_limit:patiently(fun() -> weir_pool_manager:start_link(Name, Conf, {restart, Alias}) end)
     end.
 
 %% @private

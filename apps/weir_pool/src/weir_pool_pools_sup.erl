@@ -13,11 +13,11 @@
 -spec start_link() -> supervisor:startlink_ret().
 start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, []).
 
-%% @doc Starts a pool, which may not be open yet when this returns. Returns the pool's manager.
+%% @doc Starts a pool, which may not be open yet when this returns. Returns the pool's supervisor.
 -spec start_pool(weir_pool:name(), #conf{}, weir_pool_manager:opener()) -> {ok, pid()} | {error, term()}.
 start_pool(Name, Conf, Opener) ->
     try supervisor:start_child(?MODULE, [Name, Conf, Opener]) of
-        {ok, _PoolSup, Manager} -> {ok, Manager};
+        {ok, PoolSup} -> {ok, PoolSup};
         {error, Reason} -> {error, Reason}
     catch
         exit:{Reason, _Call} -> {error, Reason}

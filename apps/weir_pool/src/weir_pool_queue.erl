@@ -1,56 +1,58 @@
 %% @doc Queue of one pool: the claims that wait for a worker, and their order.
 %%
 %% Most claims never reach the queue (weir_pool_claim). A claimer that finds no free slot sends the queue a request, and
-%% gets exactly one answer: a grant of a worker, or an error. A process that frees a slot while a request waits wakes the
-%% queue, which claims the slot and grants it to the next waiter.
+%% gets exactly one answer: a grant of a worker, or an error. A process that frees a slot while a request waits wakes
+%% the queue, which claims the slot and grants it to the next waiter.
 %%
-%% The modes are those of Go's sync.Mutex. In the mode `SOMEBODY_WAITS', newcomers may take a slot that was just freed:
-%% a newcomer is running and uses the worker at once, while a waiter first has to be scheduled. If the next waiter has
-%% waited for longer than the patience (?PATIENCE_MS), the mode becomes `STARVING': newcomers go to the queue, and only
-%% the queue takes slots, until the next waiter has waited for less than the patience.
+%% The modes are those of Go's sync.Mutex. In the mode `SOMEBODY_WAITS', newcomers may take a slot that was just freed.
+%% A newcomer is running and uses the worker at once, while a waiter first has to be scheduled. If the next waiter has
+%% waited for longer than the patience (?PATIENCE_MS), the mode becomes `STARVING'. Newcomers then go to the queue, and
+%% only the queue takes slots, until the next waiter has waited for less than the patience.
 %%
-%% The queue never makes a call and never waits for another process. It monitors all waiters.
+%% The queue never makes a call and never waits for another process. A monitor tells the queue when a waiter dies.
 %%
 %% == No wake-up is lost ==
 %%
 %% A releaser first frees its slot and then reads the mode. For the first waiter, the queue first sets the mode and then
-%% searches for a free slot. All processes see reads and writes of words in one order. So either the releaser reads the
-%% new mode and wakes the queue, or it has read the old mode, and has freed the slot even earlier, and the queue finds
-%% the slot. Requests that find waiters in the queue need no such search, because the mode is already set.
+%% searches for a free slot. All processes see the reads and writes of words in the same order. If the releaser reads
+%% the new mode, the releaser wakes the queue. If the releaser has read the old mode, it freed the slot even before
+%% that, so the search of the queue finds the slot. Requests that find waiters in the queue need no such search, because
+%% the mode is already set.
 %%
-%% The same holds for WAKE: if a releaser finds WAKE raised, its slot is free before the queue sets WAKE to 0, and the
-%% queue searches after that. If a releaser is killed between two of these steps, the tick replaces the wake-up: while a
-%% request waits, the queue searches for free slots every ?TICK_MS, whatever WAKE is.
+%% The argument is the same for WAKE: if a releaser finds WAKE raised, its slot is free before the queue sets WAKE to 0,
+%% and the queue searches after that. If a releaser is killed between two of these steps, the tick replaces the wake-up:
+%% while a request waits, the queue searches for free slots every ?TICK_MS, whatever WAKE is.
 %%
 %% == Handing over ==
 %%
 %% The queue claims a slot in its own name and sends the grant. The waiter takes the grant over: it puts its own number
-%% into the word by a compare-and-exchange. So at any time exactly one process is responsible for a claimed word:
+%% into the word by a compare-and-exchange. Exactly one process is responsible for a claimed word at any time:
 %%
 %% <ul>
-%% <li>If the queue dies, the pool ends too. The waiter gets the message of its monitor in place of an answer. It then
-%%   finds no pool, or asks the next pool of that name with the time of its first request.</li>
-%% <li>If a waiter dies, the queue gets the message of its monitor and removes the request. If the waiter has had a grant
-%%   and has not taken it over, the queue frees the slot. The worker has not seen this claim, so it stays.</li>
+%% <li>If the queue dies, the pool ends too. The waiter gets the message of its monitor in place of an answer. The
+%%   waiter then finds no pool, or asks the next pool of that name with the time of its first request.</li>
+%% <li>If a waiter dies, the queue gets the message of its monitor and removes the request. If the waiter has had a
+%%   grant and has not taken it over, the queue frees the slot. The worker has not seen this claim, so it stays.</li>
 %% <li>If a waiter does not take a grant over within ?TICKS_TO_TAKE_OVER ticks, the queue takes the grant back: it frees
-%%   the slot, and claims it again for other waiters. Such a waiter is suspended, needs long to die, or is not scheduled.
-%%   On a busy machine the ticks are late too, so all waiters get more time.</li>
+%%   the slot, and claims it again for other waiters. Such a waiter is suspended, needs long to die, or is not
+%%   scheduled. On a busy machine the ticks are late too, so all waiters get more time.</li>
 %% <li>If the worker dies, its slot is vacant, and no waiter can take the grant over.</li>
 %% </ul>
 %%
-%% A waiter whose take-over fails asks again with the time of its first request. So it keeps its place, and `max_queue'
-%% does not count against it.
+%% A waiter whose take-over fails asks again with the time of its first request. The waiter keeps its place, and
+%% `max_queue' does not count against it.
 %%
 %% == Waiters that are not scheduled ==
 %%
 %% If each suspended waiter held a slot for ?TICKS_TO_TAKE_OVER ticks, then 20 of them would delay the next waiter by
-%% more than a second. So the queue sends a grant that was taken back to several waiters at once: to ?WIDENING times as
-%% many as before. The first of them that takes the grant over gets the worker, since the exchange succeeds once. The
-%% others ask again and keep their places. 20 suspended waiters need two such rounds, 340 need four.
+%% more than a second. Therefore, when the queue has taken a grant back, it grants the slot to several waiters at once:
+%% to ?WIDENING times as many as had the last grant. The first waiter that takes the grant over gets the worker, since
+%% the exchange succeeds once. The others ask again and keep their places. 20 suspended waiters need two such rounds,
+%% 340 need four.
 %%
-%% Every other grant still goes to one waiter, which has the full time. So on a machine where all waiters are scheduled
-%% late, a waiter never has less time than on an idle machine, and a slot that was taken back goes to the first waiter
-%% that is scheduled.
+%% Every other grant still goes to one waiter, which has the full time. On a machine where all waiters are scheduled
+%% late, a waiter never has less time than on an idle machine. A slot that was taken back goes to the first waiter that
+%% is scheduled.
 %%
 %% == Names and shapes ==
 %%
@@ -70,30 +72,30 @@
 
 -include("weir_pool.hrl").
 
-%% Patience: how long the next waiter may wait before the mode becomes `STARVING'. Milliseconds, and microseconds more
-%% for each waiter. A running claimer uses a worker for a short claim in a hundredth of the few microseconds that the
-%% queue needs for one waiter. If the patience were shorter than the queue needs for all waiters, the mode would stay
-%% `STARVING'.
+%% Patience: how long the next waiter may wait before the mode becomes `STARVING'. The patience is a number of
+%% milliseconds, and additional microseconds for each waiter. The queue needs a few microseconds for each waiter, and a
+%% running claimer needs a hundredth of that for a short claim. If the patience were shorter than the time that the
+%% queue needs for all waiters, the mode would stay `STARVING'.
 -define(PATIENCE_MS, 5).
 -define(PATIENCE_EACH_US, 10).
 
-%% Milliseconds between two ticks, while a request waits or a grant is open. Not less than the patience, because the tick
-%% notices that the patience is over.
+%% Milliseconds between two ticks, while a request waits or a grant is open. A tick is not shorter than the patience,
+%% because the tick notices that the patience is over.
 -define(TICK_MS, 10).
 
-%% Ticks after which an open grant is taken back.
+%% Number of ticks after which the queue takes an open grant back.
 -define(TICKS_TO_TAKE_OVER, 5).
 
-%% How many times as many waiters get a grant that was taken back. With 2, 20 suspended waiters need four rounds of
-%% ?TICKS_TO_TAKE_OVER ticks.
+%% Factor by which the number of waiters grows when the queue grants a slot again after it took the grant back. With 2,
+%% 20 suspended waiters need four rounds of ?TICKS_TO_TAKE_OVER ticks.
 -define(WIDENING, 4).
 
 %% While CoDel is dropping, it drops each request that has waited for this many times the target.
 -define(CODEL_LIMIT, 2).
 
 -type key() :: {AskedAt :: integer(), reference()}.
-%% Key of a request, and its place. The time is that of the claimer's first request. The reference is an alias of the
-%% claimer for the answer.
+%% Key of a request, which is also its place in the queue. The time is that of the claimer's first request. The
+%% reference is an alias of the claimer for the answer.
 
 -record(waiter, {
     pid :: pid(),
@@ -118,7 +120,8 @@
     %% Whether the oldest or the newest request is served next.
     order :: fifo | lifo,
     holder :: weir_pool_holder:id(),
-    %% The pool's term, which each message reads again; `undefined' until the pool is opened.
+    %% The pool's main term, which the queue reads again at each request, wake-up and tick. `undefined' until the pool
+    %% is opened.
     pool :: #pool{} | undefined,
     waiters = gb_trees:empty() :: gb_trees:tree(key(), #waiter{}),
     codel = off :: weir_pool_codel:codel() | off,
@@ -128,7 +131,7 @@
     waiting = 0 :: non_neg_integer(),
     oldest = 0 :: integer(),
     longest = 0 :: non_neg_integer(),
-    %% First slot of the next search. It advances with each grant, so that all workers are used equally.
+    %% First slot of the next search. Each grant advances it, so that all workers are used equally.
     next = 1 :: pos_integer(),
     is_ticking = false :: boolean()
 }).
@@ -137,7 +140,7 @@
     {granted, #pool{}, weir_pool:slot(), weir_pool_word:word(), Worker :: pid()}
     | {error, weir_pool:claim_error()}
     | gone.
-%% `gone': the queue belongs to a newer pool than the one that the request was for.
+%% `gone': the request was for an earlier pool of the same name.
 
 %% @doc Starts the queue of a pool, linked to its manager.
 -spec start_link(weir_pool:name(), Base :: non_neg_integer(), #conf{}) -> {ok, pid()} | ignore | {error, term()}.
@@ -149,8 +152,7 @@ start_link(Name, Base, Conf) -> gen_server:start_link(?MODULE, {Name, Base, Conf
 ask(Queue, Key, Base, Deadline, WasGranted) ->
     gen_server:cast(Queue, {ask, Key, Base, #waiter{pid = self(), deadline = Deadline, was_granted = WasGranted}}).
 
-%% @doc Cancels a request. The request gets its answer all the same: `{error, timeout}', unless the queue has answered
-%% already.
+%% @doc Cancels a request. The queue answers the request with `{error, timeout}', unless it has already answered.
 -spec cancel(pid(), key()) -> ok.
 cancel(Queue, Key) -> gen_server:cast(Queue, {cancel, Key}).
 
@@ -238,8 +240,8 @@ handle_info({{down, Key}, _Monitor, process, _Pid, _Reason}, #state{grants = Gra
         error ->
             case maps:take(Key, Grants) of
                 {#grant{slot = Slot, word = Word}, Others} ->
-                    %% Does nothing if a waiter has taken the grant over. If other waiters have the same grant, their
-                    %% take-over fails, and they ask again.
+                    %% If a waiter has taken the grant over, free/3 does nothing. If other waiters have the same grant,
+                    %% their take-over fails, and they ask again.
                     ok = free(Slot, Word, State),
                     {noreply, settle(serve(State#state{grants = Others}))};
                 error ->
@@ -379,8 +381,8 @@ tick(State) ->
     State#state{is_ticking = true}.
 
 %% Notifies the manager if the oldest request has waited for longer than the patience. The manager then looks for claims
-%% of dead holders, and starts overflow workers. With `lifo', the next waiter may always be a new one, so the oldest
-%% decides.
+%% of dead holders, and starts overflow workers. With `lifo', the next waiter may always be a new one, so the wait of
+%% the oldest request decides.
 press(#state{waiting = 0}) ->
     ok;
 press(#state{pool = Pool, waiters = Waiters}) ->
@@ -404,7 +406,8 @@ serve(Now, #state{waiters = Waiters, pool = Pool, next = Next, holder = Holder} 
 
 serve_slot(Slot, State) -> serve_several(Slot, 1, State).
 
-%% Grants a slot, if it is free, to the next waiters, at most this many. The first that takes it over gets the worker.
+%% Grants a slot, if it is free, to the next waiters, at most Most of them. The first waiter that takes the grant over
+%% gets the worker.
 serve_several(Slot, Most, #state{pool = #pool{limit = Limit} = Pool, holder = Holder} = State) when Slot =< Limit ->
     Now = erlang:monotonic_time(),
     #state{waiters = Waiters} = Skipped = skip_late(Now, State),
@@ -415,8 +418,9 @@ serve_several(Slot, Most, #state{pool = #pool{limit = Limit} = Pool, holder = Ho
 serve_several(_Retired, _Most, State) ->
     State.
 
-%% Grants a claimed slot to the next waiters, at most this many. CoDel decides about the first of them, after the claim,
-%% so that CoDel counts only slots that are served. If no waiter is left after CoDel's refusals, frees the slot.
+%% Grants a claimed slot to the next waiters, at most Most of them. CoDel chooses the first of these waiters, and does
+%% so after the claim, because CoDel may be asked only when the queue can serve a waiter. If CoDel refuses all waiters,
+%% frees the slot.
 hand_over(Most, Slot, Word, Pid, Now, State) ->
     case choose(Now, State) of
         {{Key, Waiter}, Chosen} ->
@@ -484,13 +488,13 @@ longest(Ms, #state{longest = Longest, pool = Pool} = State) when Ms > Longest ->
 longest(_Ms, State) ->
     State.
 
-%% Removes the grants that were taken over, and takes back those that have been open for too many ticks. Returns the
-%% slots that were taken back, each with the number of waiters that had its grant, times ?WIDENING.
+%% Removes the grants that waiters have taken over, and takes back the grants that have been open for too many ticks.
+%% Returns the slots that were taken back, each with the number of waiters that had its grant, times ?WIDENING.
 take_back(#state{pool = undefined} = State) ->
     {#{}, State};
 take_back(#state{grants = Grants, pool = Pool} = State) ->
     {Late, Open} = maps:fold(fun(Key, Grant, Acc) -> poll_grant(Key, Grant, Pool, Acc) end, {[], #{}}, Grants),
-    %% Waiters may share a grant. After the first release, the others do nothing.
+    %% Several waiters may share a grant. The first release frees the slot, and further releases do nothing.
     ok = lists:foreach(fun(#grant{slot = Slot, word = Word}) -> ok = free(Slot, Word, State) end, Late),
     Widen = fun(#grant{slot = Slot}, Most) -> Most#{Slot => maps:get(Slot, Most, 0) + ?WIDENING} end,
     {lists:foldl(Widen, #{}, Late), State#state{grants = Open}}.

@@ -8,12 +8,12 @@
 %% copies the node's table of persistent terms. There is one eraser at a time. The eraser finds the slot terms of a pool
 %% by their keys, among all terms. If the eraser cannot be spawned, the registry tries again after 100 milliseconds.
 %%
-%% The registry makes no call. A process that wants a name which is taken checks itself whether the holder lives, and
-%% if not, unregisters it without waiting for the monitor's message.
+%% The registry makes no call. If a name is taken, the process that wants the name checks whether its holder lives. If
+%% the holder is dead, that process unregisters it without waiting for the monitor's message.
 %%
-%% The table of supervisors has a row for each supervisor of a worker. The supervisor inserts its row, and the manager
-%% deletes it after the supervisor's end. If a manager is killed, its successor reads there which supervisors still have
-%% to stop their workers.
+%% The table of supervisors has a row for each supervisor of a worker. The supervisor inserts its row, and deletes it
+%% when its worker has stopped. The manager deletes the row of a supervisor that was killed. If a manager is killed, its
+%% successor reads in this table which supervisors still have to stop their workers.
 %%
 %% Crashes. The tables belong to weir_pool_sup and outlive the registry. The next registry monitors every holder again;
 %% a monitor of a dead process fires at once, so no end is missed. The table of names also holds what is still to be
@@ -36,7 +36,7 @@
 -define(TABLE, weir_pool_names).
 -define(SUPS, weir_pool_sups).
 
-%% Number and milliseconds of the pauses for which a request waits for the next registry. The supervisor restarts the
+%% A request waits for the next registry for at most ?PAUSES pauses of ?PAUSE milliseconds. The supervisor restarts the
 %% registry within one pause, unless the node is at its limit.
 -define(PAUSES, 1000).
 -define(PAUSE, 1).
@@ -52,7 +52,7 @@
         Parent :: pid(),
         StartError :: none | {weir_pool:slot(), Reason :: term()}
     }.
-%% `Base' differs between pools of the same name, before and after this one, and is in the keys of the pool's slots.
+%% `Base' is a number in the keys of the pool's slots. Earlier and later pools of the same name have other numbers.
 %% `Parent' is the process that started the manager, in general its supervisor.
 
 -define(START_ERROR, 5).
@@ -89,7 +89,7 @@ register(Name, Parent) ->
         {ok, Base} ->
             {ok, Base};
         {taken, Holder, Base} ->
-            %% A holder that is just dying is waited for here, in the manager, and not in the registry.
+            %% Waits for a holder that is dying here, in the manager, and not in the registry.
             case is_process_alive(Holder) of
                 true ->
                     {error, already_started};

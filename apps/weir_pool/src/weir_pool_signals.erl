@@ -4,25 +4,26 @@
 %%
 %% <dl>
 %% <dt>MODE</dt><dd>`?UNWATCHED', `?NOBODY_WAITS', `?SOMEBODY_WAITS' or `?STARVING'. Written by the queue. Claimers and
-%%   the manager change it only between the first two.</dd>
+%%   the manager change MODE only between the first two values.</dd>
 %% <dt>WAKE</dt><dd>0, the number of a freed slot, or `?SEVERAL'. Raised by releasers and the manager, set to 0 by the
 %%   queue.</dd>
-%% <dt>WAITING</dt><dd>Requests in the queue. Written by the queue.</dd>
-%% <dt>OLDEST</dt><dd>Monotonic milliseconds of the oldest request in the queue, 0 if the queue is empty. Written by the
-%%   queue.</dd>
-%% <dt>LONGEST</dt><dd>Milliseconds of the longest wait that ended with a worker. Written by the queue.</dd>
-%% <dt>GROW</dt><dd>1 if a claimer found no free worker where the pool can start more. Raised by claimers, set to 0 by
-%%   the manager.</dd>
+%% <dt>WAITING</dt><dd>Number of requests in the queue. Written by the queue.</dd>
+%% <dt>OLDEST</dt><dd>Monotonic milliseconds at which the oldest request in the queue began to wait, 0 if the queue is
+%%   empty. Written by the queue.</dd>
+%% <dt>LONGEST</dt><dd>Longest wait that ended with a grant, in milliseconds. Written by the queue.</dd>
+%% <dt>GROW</dt><dd>1 if a claimer found no free worker and the pool can start more. Raised by claimers, set to 0 by the
+%%   manager.</dd>
 %% <dt>IDLE</dt><dd>1 if an overflow worker was released. Raised by releasers, set to 0 by the manager.</dd>
-%% <dt>STOPPING</dt><dd>Workers that have left their slots and still live. Written by the manager.</dd>
+%% <dt>STOPPING</dt><dd>Number of workers that have left their slots and still live. Written by the manager.</dd>
 %% </dl>
 %%
-%% A raised WAKE, GROW or IDLE means that the receiver's mailbox holds a message about it. The sender of that message
-%% is the process that raised the word, so each receiver has at most one such message for each time that it reads the
-%% word. The receiver sets the word to 0 before it acts.
+%% A raised WAKE, GROW or IDLE means that the receiver's mailbox holds a message about it. The process that raises the
+%% word sends the message, and a process that finds the word raised sends none. The receiver sets the word to 0 before
+%% it acts. Between two such resets, the receiver gets at most one message about the word.
 %%
-%% A process that is killed between the two steps leaves a raised word without a message. The queue's and the manager's
-%% ticks act on their words even without a message.
+%% A process that is killed after it has raised a word and before it has sent the message leaves a raised word without a
+%% message. Therefore the ticks of the queue act on WAKE, and the ticks of the manager on GROW and IDLE, even without a
+%% message.
 %%
 %% This module starts no process, and calls no other module of the pool.
 %% @private
@@ -52,11 +53,12 @@
 %% <li>`pressed': a request has been in the queue for longer than the queue's patience.</li>
 %% <li>`grow': GROW was raised.</li>
 %% <li>`idle': IDLE was raised.</li>
-%% <li>`released': the releaser found the slot marked, and left it reserved for the manager.</li>
+%% <li>`released': the releaser found the slot marked, and left it reserved for the manager, or vacant if the worker is
+%%   dead.</li>
 %% <li>`abandon': the claim has no holder any more, and its worker is likely to be busy or broken.</li>
 %% </ul>
 
-%% Index 1 is ?SIGNAL_MODE, which claims read in line.
+%% Index 1 is ?SIGNAL_MODE, which claims read without a call of this module.
 -define(WAKE, 2).
 -define(WAITING, 3).
 -define(OLDEST, 4).
@@ -70,13 +72,14 @@
 -define(ASLEEP, 0).
 -define(SEVERAL, -1).
 
-%% @doc Makes the signals of a pool, all at 0: the pool is unwatched.
+%% @doc Makes the signals of a pool. All words are 0, so the pool is unwatched.
 -spec new() -> atomics:atomics_ref().
 new() -> atomics:new(?WORDS, [{signed, true}]).
 
 %% ---------------------------------------------------------------- the mode
 
-%% @doc Notifies the manager that a pool is in use, if it was unwatched. Of several callers, one sends the message.
+%% @doc Notifies the manager that a pool is in use, if it was unwatched. If several processes call this at once, only
+%% the first sends the message.
 -spec watch(#pool{}) -> ok.
 watch(#pool{signals = Signals} = Pool) ->
     case atomics:compare_exchange(Signals, ?SIGNAL_MODE, ?UNWATCHED, ?NOBODY_WAITS) of
@@ -84,8 +87,8 @@ watch(#pool{signals = Signals} = Pool) ->
         _AlreadyWatched -> ok
     end.
 
-%% @doc Changes the mode to `?UNWATCHED' unless a request waits. Returns whether it was `?UNWATCHED' before: then
-%% no process has used the pool since the last call.
+%% @doc Changes the mode to `?UNWATCHED' unless a request waits. Returns whether the mode was `?UNWATCHED' already: no
+%% process has used the pool since the last call.
 -spec unwatch(#pool{}) -> boolean().
 unwatch(#pool{signals = Signals}) ->
     atomics:compare_exchange(Signals, ?SIGNAL_MODE, ?NOBODY_WAITS, ?UNWATCHED) =:= ?UNWATCHED.
@@ -109,7 +112,7 @@ notify(#pool{manager = Manager}, News) -> gen_server:cast(Manager, News).
 want_more(#pool{size = Size, limit = Limit} = Pool) when Limit > Size -> raise(Pool, ?GROW, grow);
 want_more(_Pool) -> ok.
 
-%% @doc Sets GROW to 0. Returns what it was: 1 if a claimer found no free worker since the last call.
+%% @doc Sets GROW to 0. Returns the value before: 1 if a claimer found no free worker since the last call.
 -spec take_wanted(#pool{}) -> 0..1.
 take_wanted(#pool{signals = Signals}) -> atomics:exchange(Signals, ?GROW, 0).
 
@@ -129,7 +132,7 @@ raise(#pool{signals = Signals} = Pool, Word, News) ->
 
 %% ---------------------------------------------------------------- to the queue
 
-%% @doc Wakes the queue if a request waits: any slots may have become free. Cost: 28 ns if no request waits.
+%% @doc Wakes the queue if a request waits. The queue then searches all slots. Cost: 28 ns if no request waits.
 -spec wake(#pool{}) -> ok.
 wake(#pool{signals = Signals} = Pool) ->
     case atomics:get(Signals, ?SIGNAL_MODE) of
@@ -179,15 +182,15 @@ oldest_ms(#pool{signals = Signals}) ->
         Since -> max(0, erlang:monotonic_time(millisecond) - Since)
     end.
 
-%% @doc Sets since when the oldest request waits, in monotonic milliseconds; 0 if the queue is empty.
+%% @doc Sets the time at which the oldest request began to wait, in monotonic milliseconds; 0 if the queue is empty.
 -spec set_oldest(#pool{}, integer()) -> ok.
 set_oldest(#pool{signals = Signals}, Since) -> atomics:put(Signals, ?OLDEST, Since).
 
-%% @doc Returns the longest wait that ended with a worker, in milliseconds.
+%% @doc Returns the longest wait that ended with a grant, in milliseconds.
 -spec longest_ms(#pool{}) -> non_neg_integer().
 longest_ms(#pool{signals = Signals}) -> atomics:get(Signals, ?LONGEST).
 
-%% @doc Sets the longest wait that ended with a worker, in milliseconds.
+%% @doc Sets the longest wait that ended with a grant, in milliseconds.
 -spec set_longest(#pool{}, non_neg_integer()) -> ok.
 set_longest(#pool{signals = Signals}, Ms) -> atomics:put(Signals, ?LONGEST, Ms).
 

@@ -20,10 +20,11 @@
 %% retire                      let the worker handle what was sent to it, for `shutdown' at most, then stop it
 %% '''
 %%
-%% The supervisor ends when it has no worker and starts none, and the manager sees that by the link. The reason is
-%% `normal', or `{shutdown, WorkersReason | start_failed}' where the supervisor would go on with `keep', or `shutdown'
-%% when the manager asked for it; then the supervisor stops the worker first. A cast about an earlier worker is ignored.
-%% If the supervisor is killed, the link ends the worker, and the manager kills a worker that the link does not end.
+%% The supervisor ends when it has no worker and starts none, and when the manager retires or ends it. If the supervisor
+%% still has a worker then, it stops the worker first. The manager sees the end by the link. The exit reason is
+%% `{shutdown, WorkersReason | start_failed}' if the supervisor would go on with `keep', `shutdown' if the manager ends
+%% it, and `normal' otherwise. The supervisor ignores a cast about an earlier worker. If the supervisor is killed, the
+%% link ends the worker, and the manager kills a worker that the link does not end.
 %%
 %% The supervisor monitors its worker: a worker that has removed its link is supervised as well.
 %%
@@ -49,15 +50,15 @@
 
 -include("weir_pool.hrl").
 
-%% With more doublings the product is cut to the longest pause in any case.
+%% More doublings change nothing: the longest pause is shorter in any case.
 -define(MAX_DOUBLINGS, 32).
 
-%% Pause before a start that failed at a limit of the node, milliseconds.
+%% Milliseconds before a start that failed at a limit of the node is tried again.
 -define(LIMIT_MS, 100).
 
 -type keep() :: boolean() | if_started.
-%% `if_started': `true' from the first worker on. If the first start fails, the supervisor ends, and does not wait for
-%% the manager's decision.
+%% `if_started': as `false' until a worker has started, then as `true'. If the first start fails, the supervisor
+%% therefore ends, and does not wait for a decision of the manager.
 
 -record(state, {
     name :: weir_pool:name(),
@@ -69,11 +70,11 @@
     monitor :: reference() | undefined,
     %% The report of the replacement, if the worker was killed to be replaced.
     renewing = no :: no | map(),
-    %% The question whether the worker is idle, after which it is stopped.
+    %% The question whether the worker is idle. The supervisor stops the worker after the answer.
     retiring = no :: no | reference(),
     %% Whether the next start is a restart: there was a worker, and it was not replaced on purpose.
     is_restart = false :: boolean(),
-    %% Starts in a row without a worker that lasted; monotonic milliseconds of the last start.
+    %% Number of starts since the last worker that lasted, and monotonic milliseconds of the last start.
     attempts = 0 :: non_neg_integer(),
     since = 0 :: integer()
 }).
@@ -98,8 +99,8 @@ renew(SlotSup, Worker, Report) -> gen_server:cast(SlotSup, {renew, Worker, Repor
 -spec retire(pid()) -> ok.
 retire(SlotSup) -> gen_server:cast(SlotSup, retire).
 
-%% @doc Returns the pause before the next attempt, in milliseconds: 0 after no failed attempt, `Min' after the first,
-%% then twice the pause before, at most `Max'. Each pause is shortened by a random part of at most a half.
+%% @doc Returns the pause before the next attempt, in milliseconds. The pause is 0 without a failed attempt and `Min'
+%% after the first. Each further attempt doubles the pause, up to `Max'. A random part of up to a half is subtracted.
 -spec delay(Attempts :: non_neg_integer(), {MinMs :: pos_integer(), MaxMs :: pos_integer()}) ->
     DelayMs :: non_neg_integer().
 delay(0, _MinMax) ->
@@ -127,7 +128,7 @@ handle_continue(start, #state{manager = Manager} = State) ->
 
 %% @private
 -spec handle_call(term(), gen_server:from(), #state{}) -> {reply, term(), #state{}}.
-%% As a supervisor answers, for `supervisor:which_children/1' and the release handler.
+%% Answers like a supervisor, for `supervisor:which_children/1' and the release handler.
 handle_call(which_children, _From, #state{slot = Slot, worker = Worker} = State) ->
     {reply, [{Slot, child(Worker), worker, [module(State)]}], State};
 handle_call(Request, _From, State) ->
@@ -179,8 +180,9 @@ handle_info(_Ignored, State) ->
 
 %% @private
 -spec terminate(term(), #state{}) -> ok.
-terminate(_Reason, #state{worker = undefined}) -> ok;
-terminate(_Reason, #state{worker = Worker, conf = #conf{shutdown = Shutdown}}) -> stop(Worker, Shutdown).
+terminate(_Reason, #state{name = Name, worker = Worker, conf = #conf{shutdown = Shutdown}}) ->
+    _ = Worker =/= undefined andalso stop(Worker, Shutdown),
+    weir_pool_registry:remove_sup(Name, self()).
 
 %% @private
 -spec code_change(term(), #state{}, term()) -> {ok, #state{}}.

@@ -1,31 +1,34 @@
 %% @doc The slots of a pool, as its manager knows and changes them.
 %%
-%% Not a process: the manager calls these functions with its state, so the manager is the only process in which they
-%% write.
+%% Not a process: the manager calls these functions with its state, so no other process writes what they write.
 %%
-%% The word of a slot is vacant whenever its term changes. A slot is filled in the order term, word, and emptied in the
-%% order word, term. A claim that reads a free word therefore finds the pid that belongs to it; weir_pool_word says why
-%% that suffices.
+%% The word of a slot is vacant whenever its term changes. To fill a slot, the manager writes the term and then the
+%% word. To empty a slot, the manager writes the word and then the term. A claim that reads a free word therefore finds
+%% the pid of the slot's worker (weir_pool_word).
 %%
 %% A slot has at most one *action*: what the manager does with the slot once no claim holds it. The manager performs it
-%% with act/2 when the word is reserved or vacant and no exam of the worker is under way. A new action replaces an older
-%% one, and the caller that waits for the older one gets an error.
+%% with act/2 when the word is reserved or vacant. The action `leave' also waits for an exam of the worker that is under
+%% way; `retire' and `swap' do not. A new action replaces an older one, and the caller that waits for the older one gets
+%% an error.
 %%
 %% Each supervisor of a worker (weir_pool_slot_sup) has one *role*:
 %% <ul>
 %% <li>a slot's number: it supervises the worker of this slot;</li>
 %% <li>`{spare, Slot}': its worker is to replace the worker of this slot;</li>
 %% <li>`retired': its worker has left its slot and is about to stop;</li>
-%% <li>`killed': the manager killed it while it started its worker.</li>
+%% <li>`aborted': the supervisor stops its worker as soon as the worker's start function returns;</li>
+%% <li>`killed': the manager has killed it, because that function did not return.</li>
 %% </ul>
-%% Messages of a supervisor for another role are ignored, and so are those of a monitor that is not the slot's.
+%% The role at the arrival of a supervisor's message decides how the manager handles the message. The manager ignores
+%% the message of a monitor that the slot does not remember.
 %%
-%% If the node can have no other process, a supervisor cannot be spawned. The manager receives `{not_spawned, Role}'
-%% then.
+%% If the node can have no other process, a supervisor cannot be spawned. The manager then sends itself
+%% `{not_spawned, Role}'.
 %% @private
 -module(weir_pool_slots).
 
--export([start/3, role/2, ended/2, stop_start/2, retire_sup/2, alive/1, leaving/1, member_stopped/2]).
+-export([start/3, role/2, ended/2, abort_start/2, abort_late/2, aborted_started/2, retire_sup/2]).
+-export([alive/1, leaving/1, member_stopped/2]).
 -export([fill/3, worker_down/3, clear_stale/1]).
 -export([withdraw/3, keep/2, act/2, released/2, renew/3, set_keep/3]).
 -export([replace/4, spare_started/3, is_spare_missing/2, no_replace/3, is_replacing/2, replace_timeout/3]).
@@ -43,20 +46,21 @@
     | retire
     | swap
     | leave.
-%% What the manager does with a slot once no claim holds it: it stops the worker for good (`retire'), puts the
-%% replacement into the slot (`swap'), or leaves the slot without the process that has disconnected itself (`leave').
+%% An action of the manager on a slot that no claim holds. `retire' stops the worker for good. `swap' puts the
+%% replacement into the slot. `leave' leaves the slot without the process that has disconnected itself.
 
--type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired | killed.
+-type role() :: weir_pool:slot() | {spare, weir_pool:slot()} | retired | aborted | killed.
 
 -type exam() ::
     none
     | {check, Monitor :: reference()}
     | {probe, Question :: reference(), Timer :: reference(), Why :: map()}.
-%% A health check, or the question to the worker of an abandoned claim whether it is idle.
+%% Examination of the worker of a reserved slot. `check' is a health check. `probe' asks a worker whose claim was
+%% abandoned whether it is idle.
 
 %% ---------------------------------------------------------------- supervisors of workers
 
-%% @doc Gives a slot that has none a supervisor, which starts a worker.
+%% @doc Starts the supervisor of a slot that has none. The supervisor then starts a worker.
 -spec start(weir_pool:slot(), weir_pool_slot_sup:keep(), #state{}) -> #state{}.
 start(Slot, Keep, State) ->
     case start_sup(Slot, Slot, Keep, State) of
@@ -77,7 +81,7 @@ start_sup(Slot, Role, Keep, #state{conf = Conf, pool = #pool{name = Name}, sups 
 -spec role(pid(), #state{}) -> role() | none.
 role(Sup, #state{sups = Sups}) -> maps:get(Sup, Sups, none).
 
-%% @doc Removes a supervisor that has ended. Kills its worker if that still lives.
+%% @doc Removes a supervisor that has ended. Kills the worker of its slot if the worker still lives.
 -spec ended(pid(), #state{}) -> {role() | none, #state{}}.
 ended(Sup, #state{pool = #pool{name = Name}, sups = Sups} = State) ->
     ok = weir_pool_registry:remove_sup(Name, Sup),
@@ -87,19 +91,36 @@ ended(Sup, #state{pool = #pool{name = Name}, sups = Sups} = State) ->
             #slot{worker = Worker} = Entry = entry(Slot, State),
             _ = Worker =/= undefined andalso exit(Worker, kill),
             {Slot, put_entry(Slot, Entry#slot{sup = undefined}, Ended)};
-        Role when Role =:= retired; Role =:= killed ->
+        Role when Role =:= retired; Role =:= aborted; Role =:= killed ->
             {Role, stopping(-1, Ended)};
         Role ->
             {Role, Ended}
     end.
 
-%% @doc Kills a supervisor while it starts a worker. It may have ended by itself.
--spec stop_start(pid(), #state{}) -> #state{}.
-stop_start(Sup, State) ->
-    true = exit(Sup, kill),
-    leave_slot(Sup, killed, State).
+%% @doc Aborts a start: the supervisor stops its worker as soon as the start function returns. If the function does not
+%% return within the grace, the manager kills the supervisor. The supervisor may have ended by itself.
+-spec abort_start(pid(), #state{}) -> #state{}.
+abort_start(Sup, State) ->
+    true = exit(Sup, shutdown),
+    _ = erlang:send_after(?GRACE_MS, self(), {abort_late, Sup}),
+    leave_slot(Sup, aborted, State).
 
-%% @doc Has a supervisor stop its worker once that has handled what was sent to it.
+%% @doc Kills a supervisor whose start was aborted and whose start function has not returned.
+-spec abort_late(pid(), #state{}) -> #state{}.
+abort_late(Sup, State) ->
+    case role(Sup, State) of
+        aborted ->
+            true = exit(Sup, kill),
+            leave_slot(Sup, killed, State);
+        _ReturnedOrEnded ->
+            State
+    end.
+
+%% @doc Notes that the start function of an aborted start has returned, so the supervisor now stops its worker.
+-spec aborted_started(pid(), #state{}) -> #state{}.
+aborted_started(Sup, State) -> leave_slot(Sup, retired, State).
+
+%% @doc Makes a supervisor stop its worker, once the worker has handled all messages that were sent to it.
 -spec retire_sup(pid(), #state{}) -> #state{}.
 retire_sup(Sup, State) ->
     ok = weir_pool_slot_sup:retire(Sup),
@@ -111,24 +132,25 @@ leave_slot(Sup, NewRole, #state{sups = Sups} = State) ->
         none -> State;
         Slot when is_integer(Slot) -> stopping(1, put_entry(Slot, (entry(Slot, Left))#slot{sup = undefined}, Left));
         {spare, _} -> stopping(1, Left);
-        _RetiredOrKilled -> Left
+        _HasLeftItsSlot -> Left
     end.
 
 stopping(More, #state{pool = Pool, stopping = Stopping} = State) ->
     ok = weir_pool_signals:set_stopping(Pool, Stopping + More),
     State#state{stopping = Stopping + More}.
 
-%% @doc Returns how many workers live or are being started, without spares: those in slots and those that are stopping.
+%% @doc Returns how many workers live or are being started. Counts the workers that have left their slots and are
+%% stopping. Does not count the spares of replacements.
 -spec alive(#state{}) -> non_neg_integer().
 alive(#state{sups = Sups}) -> length([Role || Role <- maps:values(Sups), not is_tuple(Role)]).
 
-%% @doc Returns how many workers still have to stop, if all are to stop.
+%% @doc Returns how many workers still have to stop before a drain ends.
 -spec leaving(#state{}) -> non_neg_integer().
 leaving(#state{slots = Slots, sups = Sups, members_stopping = Members}) ->
     map_size(Sups) + map_size(Members) +
         length([retire || #slot{sup = undefined, action = retire} <- maps:values(Slots)]).
 
-%% @doc Sets whether the worker of a slot is followed by another when it dies.
+%% @doc Sets whether the supervisor of a slot starts another worker when the worker dies.
 -spec set_keep(weir_pool:slot(), boolean(), #state{}) -> ok.
 set_keep(Slot, Keep, State) ->
     case sup(Slot, State) of
@@ -138,13 +160,14 @@ set_keep(Slot, Keep, State) ->
 
 %% ---------------------------------------------------------------- the worker in a slot
 
-%% @doc Puts a worker into a slot. A pick finds the predecessor or the new worker, a claim of the predecessor ends, and
-%% the queue is woken.
+%% @doc Puts a worker into a slot, ends a claim of the predecessor, and wakes the queue. At any moment, a pick finds
+%% either the predecessor or the new worker. If the slot has an action, empties the slot and performs the action
+%% instead.
 -spec fill(weir_pool:slot(), pid(), #state{}) -> #state{}.
 fill(Slot, Pid, State) ->
     case action(Slot, State) of
         none -> put_in(Slot, Pid, State);
-        %% The predecessor is dead, and its monitor's message is still to come.
+        %% The predecessor is dead, but the message of its monitor has not arrived yet.
         _ -> act(Slot, empty(Slot, State))
     end.
 
@@ -158,7 +181,7 @@ put_in(Slot, Pid, #state{pool = Pool} = State) ->
     Monitor = erlang:monitor(process, Pid, [{tag, {down, Slot}}]),
     put_entry(Slot, Entry#slot{worker = Pid, monitor = Monitor, was_filled = true}, State).
 
-%% Leaves a slot without a worker. A claim of the worker ends.
+%% Empties a slot, and ends a claim of its worker.
 empty(Slot, #state{pool = Pool} = State) ->
     ok = weir_pool_word:vacate(Pool, Slot),
     ok = weir_pool_terms:vacate(Pool, Slot),
@@ -166,9 +189,9 @@ empty(Slot, #state{pool = Pool} = State) ->
 
 %% @doc Empties the slot of a worker that died, and performs the slot's action.
 %%
-%% Each write of a term waits until all schedulers have made a step, half a millisecond when they are busy, and the
-%% writes wait for each other. The term is therefore written only after the messages that came meanwhile: the successor
-%% is often among them, and then one write serves for both.
+%% A write of a term waits until all schedulers have made a step, which takes half a millisecond when they are busy.
+%% Each write waits for the one before. The manager therefore writes the term only after it has handled the messages
+%% that are in its mailbox already. If the start of the successor is among them, one write serves for both workers.
 -spec worker_down(weir_pool:slot(), Monitor :: reference(), #state{}) -> #state{}.
 worker_down(Slot, Monitor, #state{pool = Pool, stale = Stale} = State) ->
     case entry(Slot, State) of
@@ -190,8 +213,8 @@ clear_stale(#state{stale = Stale, pool = Pool} = State) ->
 
 %% ---------------------------------------------------------------- processes that connect themselves
 
-%% @doc Connects a process, and answers its call. While a claim of its predecessor lasts, the answer is delayed until
-%% the end of the claim, and is `again' then: the process may be dead by that time.
+%% @doc Connects a process, and answers its call. If its predecessor is still claimed, delays the answer until that
+%% claim ends. The answer is then `again', because the process may be dead by that time.
 -spec connect(weir_pool:slot(), pid(), gen_server:from(), #state{}) -> #state{}.
 connect(Slot, Pid, From, State) ->
     case entry(Slot, State) of
@@ -203,7 +226,7 @@ connect(Slot, Pid, From, State) ->
             Filled
     end.
 
-%% @doc Returns the process that is connected, or waits for the end of its predecessor's claim.
+%% @doc Returns the process that is connected to a slot, or that waits there for the end of its predecessor's claim.
 -spec member(weir_pool:slot(), #state{}) -> pid() | undefined.
 member(Slot, State) ->
     case entry(Slot, State) of
@@ -211,7 +234,8 @@ member(Slot, State) ->
         #slot{worker = Worker} -> Worker
     end.
 
-%% @doc Treats a connected process as dead, because a caller has found it so before the monitor's message came.
+%% @doc Treats a connected process as dead. A caller has found that the process is dead, before the monitor's message
+%% arrived.
 -spec dead(weir_pool:slot(), pid(), #state{}) -> #state{}.
 dead(Slot, Pid, State) ->
     case entry(Slot, State) of
@@ -220,7 +244,8 @@ dead(Slot, Pid, State) ->
         #slot{} -> State
     end.
 
-%% @doc Takes a process out of its slot. A claim of the process lasts, and keeps the slot until it ends.
+%% @doc Takes a process out of its slot. If the process is claimed, the claim stays, and no other process gets the slot
+%% until the claim ends.
 -spec disconnect(weir_pool:slot(), #state{}) -> #state{}.
 disconnect(Slot, #state{pool = Pool} = State) ->
     ok = weir_pool_terms:vacate(Pool, Slot),
@@ -242,7 +267,7 @@ withdraw(Slot, Action, #state{pool = Pool} = State) ->
         _ReservedOrVacant -> act_unless_examined(Slot, Waiting)
     end.
 
-%% @doc Cancels the action of a slot, and puts the slot back into use. A claim lasts.
+%% @doc Cancels the action of a slot, and puts the slot back into use. If the slot is claimed, the claim stays.
 -spec keep(weir_pool:slot(), #state{}) -> #state{}.
 keep(Slot, #state{pool = Pool} = State) ->
     ok = weir_pool_word:unmark(Pool, Slot),
@@ -251,13 +276,13 @@ keep(Slot, #state{pool = Pool} = State) ->
 act_unless_examined(Slot, State) ->
     case entry(Slot, State) of
         #slot{exam = none} -> act(Slot, State);
-        %% The worker leaves the slot whatever the exam finds, and has time to become idle.
+        %% Both actions take the worker out of the slot, whatever the exam finds, and give it time to become idle.
         #slot{action = Action} when Action =:= retire; Action =:= swap -> act(Slot, State);
         #slot{} -> State
     end.
 
-%% @doc Performs the action of a slot that no claim holds. Without an action, puts the slot back into use if it is
-%% reserved.
+%% @doc Performs the action of a slot that no claim holds. If the slot has no action and is reserved, puts the slot back
+%% into use.
 -spec act(weir_pool:slot(), #state{}) -> #state{}.
 act(Slot, #state{pool = #pool{size = Size} = Pool} = State) ->
     case entry(Slot, State) of
@@ -296,7 +321,7 @@ without_worker(_Slot, Worker, #state{conf = #conf{worker = none}, members_stoppi
 without_worker(Slot, _Worker, State) ->
     without_sup(Slot, State).
 
-%% @doc Counts a process that connected itself and was retired as stopped: it is idle, or dead.
+%% @doc Counts a retired process that had connected itself as stopped, because the process is idle or dead.
 -spec member_stopped(Monitor :: reference(), #state{}) -> #state{}.
 member_stopped(Monitor, #state{members_stopping = Members} = State) ->
     true = erlang:demonitor(Monitor, [flush]),
@@ -337,14 +362,14 @@ renew(Slot, Why, #state{pool = #pool{name = Name}} = State) ->
 
 %% ---------------------------------------------------------------- another worker
 
-%% @doc Starts a worker that takes the slot over when no claim holds it any more. The caller is answered then.
+%% @doc Starts a worker that takes the slot over as soon as no claim holds the slot. Answers the caller at that moment.
 -spec replace(weir_pool:slot(), gen_server:from(), Timer :: reference() | none, #state{}) -> #state{}.
 replace(Slot, From, Timer, State) ->
     {Spare, Started} = start_sup(Slot, {spare, Slot}, false, State),
     Replace = #replace{from = From, timer = Timer, spare = Spare},
     put_entry(Slot, (entry(Slot, Started))#slot{replace = Replace}, Started).
 
-%% @doc Withdraws the slot for the worker of its spare supervisor.
+%% @doc Takes a slot out of use for the new worker that its spare supervisor has started.
 -spec spare_started(weir_pool:slot(), Worker :: pid(), #state{}) -> #state{}.
 spare_started(Slot, Worker, State) ->
     #slot{replace = Replace} = Entry = entry(Slot, State),
@@ -358,7 +383,8 @@ is_spare_missing(Slot, State) ->
         #slot{} -> false
     end.
 
-%% @doc Cancels the replacement in a slot, if there is one. Its caller gets the reason, and the old worker stays.
+%% @doc Cancels the replacement in a slot, if there is one. The caller of the replacement gets the reason, and the old
+%% worker stays.
 -spec no_replace(Reason :: term(), weir_pool:slot(), #state{}) -> #state{}.
 no_replace(Reason, Slot, State) ->
     case entry(Slot, State) of
@@ -369,7 +395,7 @@ no_replace(Reason, Slot, State) ->
             Cancelled = put_entry(Slot, Entry#slot{replace = none}, State),
             case {Spare, Worker} of
                 {undefined, _} -> Cancelled;
-                {_, undefined} -> stop_start(Spare, Cancelled);
+                {_, undefined} -> abort_start(Spare, Cancelled);
                 {_, _} -> keep(Slot, retire_sup(Spare, Cancelled))
             end
     end.
@@ -417,7 +443,7 @@ probe(Slot, Ms, Why, State) ->
     Timer = erlang:start_timer(Ms, self(), {probe, Slot}),
     put_entry(Slot, Entry#slot{exam = {probe, Question, Timer, Why}}, State).
 
-%% @doc Puts a slot back into use whose worker has answered that it is idle.
+%% @doc Puts the slot of a probed worker back into use, because the worker has answered.
 -spec answered(weir_pool:slot(), Question :: reference(), #state{}) -> #state{}.
 answered(Slot, Question, State) ->
     case entry(Slot, State) of
@@ -438,8 +464,8 @@ probe_timeout(Slot, Timer, State) ->
             State
     end.
 
-%% @doc Puts the slot of a checked worker back into use, or renews a worker that failed. Does nothing if that worker is
-%% in the slot no more.
+%% @doc Puts the slot of a checked worker back into use, or renews a worker that failed. Does nothing if the worker has
+%% left the slot.
 -spec examined(weir_pool:slot(), Monitor :: reference(), Exit :: term(), Why :: map(), #state{}) -> #state{}.
 examined(Slot, Monitor, Exit, Why, #state{pool = Pool} = State) ->
     case entry(Slot, State) of
@@ -458,12 +484,12 @@ examined(Slot, Monitor, Exit, Why, #state{pool = Pool} = State) ->
 
 %% ---------------------------------------------------------------- reading
 
-%% @doc Returns the slots in a range that the manager knows: those that have, had or await a worker.
+%% @doc Returns the slots in a range that have, had or await a worker.
 -spec entries(First :: pos_integer(), Last :: non_neg_integer(), #state{}) -> [weir_pool:slot()].
 entries(First, Last, #state{slots = Slots}) ->
     lists:sort([Slot || Slot <- maps:keys(Slots), Slot >= First, Slot =< Last]).
 
-%% @doc Returns the worker of a slot, unless the manager has heard of its death.
+%% @doc Returns the worker of a slot, or `undefined' if the slot has none or the manager knows that the worker is dead.
 -spec worker(weir_pool:slot(), #state{}) -> pid() | undefined.
 worker(Slot, State) -> (entry(Slot, State))#slot.worker.
 
@@ -475,7 +501,7 @@ sup(Slot, State) -> (entry(Slot, State))#slot.sup.
 -spec action(weir_pool:slot(), #state{}) -> action().
 action(Slot, State) -> (entry(Slot, State))#slot.action.
 
-%% @doc Returns all slots that have a worker, with it, in their order.
+%% @doc Returns all slots that have a worker, each with its worker, in the order of the slots.
 -spec filled(#state{}) -> [{weir_pool:slot(), pid()}].
 filled(#state{slots = Slots}) ->
     lists:sort([{Slot, Pid} || {Slot, #slot{worker = Pid}} <- maps:to_list(Slots), Pid =/= undefined]).

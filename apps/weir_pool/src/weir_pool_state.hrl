@@ -1,14 +1,18 @@
-%% The state of a pool's manager, for the modules that the manager is made of. Each of them takes the state and returns
-%% it; only the fields named in its section are its own to change.
+%% The state of a pool's manager, for the modules of the manager. The functions of each module take the state and return
+%% it. A module changes only the fields in its own section.
 
 %% Milliseconds before a start that failed at a limit of the node is tried again.
 -define(AGAIN_MS, 100).
+
+%% Milliseconds beyond `shutdown' that the supervisors have to stop their workers and end. A supervisor that waits for a
+%% worker's start function cannot end before that function returns.
+-define(GRACE_MS, 5000).
 
 %% A replacement that is under way in a slot.
 -record(replace, {
     from :: gen_server:from(),
     timer :: reference() | none,
-    %% Supervisor of the new worker; undefined while none could be spawned.
+    %% Supervisor of the new worker. `undefined' if no supervisor could be spawned.
     spare :: pid() | undefined,
     worker :: pid() | undefined
 }).
@@ -18,13 +22,13 @@
     sup :: pid() | undefined,
     worker :: pid() | undefined,
     monitor :: reference() | undefined,
-    %% Whether the slot ever had a worker: filling it is a restart then.
+    %% Whether the slot ever had a worker. If so, the next fill of the slot counts as a restart.
     was_filled = false :: boolean(),
-    %% The health check or the probe that examines the worker, while the word is reserved for that.
+    %% The health check or the probe that examines the worker. The word is reserved meanwhile.
     exam = none :: weir_pool_slots:exam(),
     action = none :: weir_pool_slots:action(),
     replace = none :: none | #replace{},
-    %% A process that is to call connect again when the claim of its predecessor has ended.
+    %% A process whose call of connect/2 gets the answer `again' when the claim of its predecessor has ended.
     next = none :: none | {pid(), gen_server:from()}
 }).
 

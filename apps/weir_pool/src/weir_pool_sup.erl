@@ -1,8 +1,8 @@
 %% @doc Supervisor of the application: owns the tables of names and of supervisors, and supervises the
 %% registry and the supervisor of the pools of {@link weir_pool:start/2}.
 %%
-%% The registry runs no code of the user's, so the intensity is for a bug that would restart it without end. A restart
-%% that fails because the node can have no other process waits (weir_pool_limit).
+%% The registry runs no code of the user's, so only a bug of weir_pool could restart it without end. The intensity
+%% limits that. A restart that fails because the node can have no other process waits (weir_pool_limit).
 %% @private
 -module(weir_pool_sup).
 -behaviour(supervisor).

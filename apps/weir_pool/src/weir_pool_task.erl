@@ -1,6 +1,6 @@
 %% @doc A function that takes time, called by a process of its own whose exit reason is the result.
 %%
-%% A task that is killed and a task that is done end alike, in the monitor's message, so no protocol is needed. If the
+%% The message of the monitor reports the end of each task, killed or done, so no other protocol is needed. If the
 %% starter of a task is gone, no process receives the message.
 %% @private
 -module(weir_pool_task).

@@ -47,9 +47,9 @@
 %%
 %% == Searches ==
 %%
-%% A search for a free slot reads the words of those slots only that have a bit in the free-slot bitmap. If a search
-%% clears the bit of a taken slot, weir_pool_bitmap writes a second state number for taken into the word, `noted'. The
-%% end of the claim then sets the bit again. All other functions of this module treat a noted word as taken.
+%% A search for a free slot reads only the words of slots whose bit in the free-slot bitmap is set. If a search clears
+%% the bit of a taken slot, weir_pool_bitmap writes a second state number for taken into the word, `noted'. The end of
+%% the claim then sets the bit again. All other functions of this module treat a noted word as taken.
 %% @private
 -module(weir_pool_word).
 
@@ -294,7 +294,7 @@ mark(Pool, Slot) ->
         (Word) -> state(Word)
     end).
 
-%% @doc Clears the mark: the end of the claim makes the slot free again. Does nothing if the slot is not marked.
+%% @doc Clears the mark, so that the end of the claim makes the slot free again. Does nothing if the slot is not marked.
 -spec unmark(#pool{}, weir_pool:slot()) -> ok.
 unmark(Pool, Slot) ->
     ok = update(Pool, Slot, fun

@@ -8,10 +8,10 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
--import(weir_pool_test_lib, [kill_manager/1, manager/1, slots/1, workers/1, settled/2]).
+-import(weir_pool_test_lib, [each/2, kill_manager/1, manager/1, slots/1, workers/1, settled/2]).
 -import(weir_pool_life_lib, [
-    pool/1, pool/2, script/2, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1,
-    word/2
+    start/2, pool/1, pool/2, script/2, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
+    busy/1, idle/1, word/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).
@@ -44,150 +44,134 @@ info(Key) ->
     {ok, #{Key := Value}} = weir_pool:info(p),
     Value.
 
-%% ---------------------------------------------------------------- dead claimers
+%% ---------------------------------------------------------------- the worker of an abandoned claim
 
-%% The pool does not give the busy worker to another claimer (poolboy's issue 56, pgapp's 20), and does not lose its
-%% slot (gproc's 109).
-the_worker_of_a_killed_claimer_is_replaced(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(2, Opts)),
-            settle(p, 2),
-            [First, Second] = [claimer(p), claimer(p)],
-            busy(worker_of(First)),
-            kill_claimer(First),
-            {ok, New} = claim(),
-            ?assertNot(lists:member(New, [worker_of(First), worker_of(Second)])),
-            await_down(worker_of(First)),
-            ?assertEqual(pong, gen_server:call(worker_of(Second), ping)),
-            ok = release(Second),
-            settle(p, 2),
-            await_abandoned(1),
-            ?assertMatch({ok, #{restarts := 1}}, weir_pool:info(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+%% The longest time that the option `abandoned' takes.
+-define(LONG, {wait, 4294967295}).
 
-the_worker_of_a_killed_claimer_is_given_out_when_it_is_idle(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{abandoned => {wait, 4294967295}})),
-    [Worker] = slots(p),
-    %% While the worker is busy, no claimer gets it.
-    Claimer = claimer(p),
-    busy(Worker),
+%% With the least intensity: a pool that counted a revoked claim as a restart would end.
+workers_of_abandoned_claims_are_used_as_the_option_says(_Config) ->
+    Values = [replace, {wait, 0}, {wait, 20}, ?LONG, free],
+    Ends = [fun killed/1, fun timed_out/1, fun failed/1],
+    Kinds = [otp, async, plain, connected_otp, connected_plain],
+    each([{Kind, End, Value} || Kind <- Kinds, End <- Ends, Value <- Values], fun({Kind, End, Value}) ->
+        Worker = start_one(Kind, Value),
+        Manager = manager(p),
+        End(Worker),
+        abandoned(1),
+        after_the_claim(Worker, use(End, Value), Kind),
+        ?assertEqual(Manager, manager(p)),
+        lists:member(Kind, [connected_otp, connected_plain]) andalso kill(Worker)
+    end).
+
+%% Starts a pool of one worker, which is a gen_server, or a process that ignores all messages. The pool started it, or
+%% it has connected itself.
+start_one(Kind, Abandoned) ->
+    Opts = #{size => 1, abandoned => Abandoned},
+    Started = fun(Function) -> Opts#{intensity => 0, worker => {weir_pool_life_worker, Function, []}} end,
+    case Kind of
+        otp ->
+            ok = weir_pool:start(p, Started(start_link));
+        async ->
+            ok = weir_pool:start(p, maps:merge(maps:remove(intensity, Started(start_link)), ?ASYNC));
+        plain ->
+            ok = weir_pool:start(p, Started(start_plain));
+        _ ->
+            ok = weir_pool:start(p, Opts#{worker => none}),
+            {ok, 1} = weir_pool:add_worker(p, a),
+            connect(Kind)
+    end,
+    settle_one(),
+    hd(slots(p)).
+
+settle_one() -> until(fun() -> weir_pool_test_lib:is_free(p) andalso settled(p, 1) end).
+
+connect(connected_otp) ->
+    {ok, Pid} = weir_pool_life_worker:start_link(),
+    true = unlink(Pid),
+    {ok, 1} = gen_server:call(Pid, {run, fun() -> weir_pool:connect(p, a) end});
+connect(connected_plain) ->
     Test = self(),
-    gen_server:cast(Worker, {run, fun() -> Test ! done end}),
-    kill_claimer(Claimer),
+    _ = spawn(fun() ->
+        Test ! {connected, weir_pool:connect(p, a)},
+        receive stop -> ok end
+    end),
+    receive {connected, {ok, 1}} -> ok end.
+
+is_otp(Pid) -> proc_lib:translate_initial_call(Pid) =:= {weir_pool_life_worker, init, 1}.
+
+%% Ends of a claim without a release. A gen_server is left busy.
+
+killed(Worker) ->
+    Claimer = claimer(p),
+    _ = is_otp(Worker) andalso busy(Worker),
+    kill_claimer(Claimer).
+
+timed_out(Worker) -> timed_out(Worker, Worker).
+
+timed_out(Worker, Name) ->
+    Call = fun(Pid) ->
+        _ = is_otp(Pid) andalso busy(Pid),
+        gen_server:call(Name, ping, 1)
+    end,
+    ?assertExit({timeout, {gen_server, call, [Name, ping, 1]}}, weir_pool:claim(p, Call)),
+    Worker.
+
+failed(Worker) ->
+    {ok, Worker, Ticket} = weir_pool:checkout(p, 0),
+    _ = is_otp(Worker) andalso busy(Worker),
+    ?assertEqual(ok, weir_pool:checkin(p, Ticket, fail)).
+
+use(End, Value) ->
+    case {End =:= fun failed/1, Value} of
+        {false, free} -> used_again;
+        {false, ?LONG} -> used_when_idle;
+        _ -> not_used
+    end.
+
+after_the_claim(Worker, used_again, _Kind) ->
+    ?assertEqual({ok, Worker}, claim());
+after_the_claim(Worker, used_when_idle, _Kind) ->
+    ?assertEqual(reserved, word(p, 1)),
+    ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    ?assertEqual({ok, Worker}, weir_pool:pick(p)),
     Waiter = weir_kit:start(fun claim/0),
     until(fun() -> info(waiting) =:= 1 end),
-    abandoned(1),
-    ?assertEqual(reserved, word(p, 1)),
     ?assertMatch({ok, #{reserved := 1, claimed := 0, waiting := 1}}, weir_pool:info(p)),
-    ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    %% A pick does not care.
-    ?assertEqual({ok, Worker}, weir_pool:pick(p)),
-    idle(Worker),
-    ?assertEqual({ok, Worker}, result(Waiter)),
-    receive done -> ok after 0 -> error(given_out_too_early) end,
-    %% Idle: it is back at once.
-    kill_claimer(claimer(p)),
-    ?assertEqual({ok, Worker}, claim()),
-    abandoned(2),
-    settle(p, 1),
-    ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
-
-the_worker_of_a_killed_claimer_is_replaced_if_it_stays_busy(_Config) ->
-    [
-        begin
-            Worker = {weir_pool_life_worker, Start, []},
-            ok = weir_pool:start(p, #{size => 1, worker => Worker, abandoned => {wait, Ms}}),
-            Claimer = claimer(p),
-            Start =:= start_link andalso busy(worker_of(Claimer)),
-            kill_claimer(Claimer),
-            {ok, New} = claim(),
-            ?assertNotEqual(worker_of(Claimer), New),
-            await_down(worker_of(Claimer)),
-            ?assertEqual([New], slots(p)),
-            ok = weir_pool:stop(p)
-        end
-     || {Start, Ms} <- [{start_link, 0}, {start_link, 20}, {start_plain, 0}, {start_plain, 20}]
-    ].
-
-the_worker_of_a_killed_claimer_is_free_at_once(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{abandoned => free})),
-    Claimer = claimer(p),
-    busy(worker_of(Claimer)),
-    kill_claimer(Claimer),
-    ?assertEqual({ok, worker_of(Claimer)}, claim()),
-    idle(worker_of(Claimer)),
-    abandoned(1),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
-
-%% A pool without workers of its own, and a gen_server or another process that has connected itself under a name.
-connected(Abandoned, Start) ->
-    ok = weir_pool:start(p, #{worker => none, size => 1, abandoned => Abandoned}),
-    {ok, 1} = weir_pool:add_worker(p, a),
-    {ok, Member} =
-        case Start of
-            otp ->
-                {ok, Pid} = weir_pool_life_worker:start_link(),
-                true = unlink(Pid),
-                {ok, 1} = gen_server:call(Pid, {run, fun() -> weir_pool:connect(p, a) end}),
-                {ok, Pid};
-            plain ->
-                Test = self(),
-                Pid = spawn(fun() ->
-                    Test ! {connected, weir_pool:connect(p, a)},
-                    receive stop -> ok end
-                end),
-                receive {connected, {ok, 1}} -> {ok, Pid} end
-        end,
-    Member.
-
-disconnected(Member) ->
-    manager(p) ! tick,
+    _ = is_otp(Worker) andalso given_out_when_idle(Worker, Waiter);
+after_the_claim(Worker, not_used, Kind) when Kind =:= connected_otp; Kind =:= connected_plain ->
     until(fun() -> slots(p) =:= [undefined] end),
-    ?assert(is_process_alive(Member)),
+    ?assert(is_process_alive(Worker)),
     ?assertEqual({ok, [{a, 1}]}, weir_pool:added_workers(p)),
     ?assertEqual({error, not_connected}, weir_pool:disconnect(p, a)),
-    ok = weir_pool:stop(p),
-    kill(Member).
+    ?assertEqual({error, no_worker}, weir_pool:claim(p, fun(Pid) -> Pid end));
+after_the_claim(Worker, not_used, _Kind) ->
+    {ok, New} = claim(),
+    ?assertNotEqual(Worker, New),
+    await_down(Worker),
+    ?assertEqual([New], slots(p)),
+    ?assertEqual(1, info(restarts)).
 
-a_connected_process_is_disconnected_when_its_claimer_dies(_Config) ->
-    Member = connected(replace, otp),
+given_out_when_idle(Worker, Waiter) ->
+    idle(Worker),
+    ?assertEqual({ok, Worker}, result(Waiter)),
+    %% A worker that is idle when its claimer dies is free at once.
     kill_claimer(claimer(p)),
-    disconnected(Member).
+    ?assertEqual({ok, Worker}, claim()),
+    ?assertEqual(0, info(restarts)).
 
-a_connected_process_is_given_out_when_it_is_idle(_Config) ->
-    Member = connected({wait, 4294967295}, otp),
-    Claimer = claimer(p),
-    busy(Member),
-    kill_claimer(Claimer),
-    abandoned(1),
-    ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    idle(Member),
-    ?assertEqual({ok, Member}, claim()),
-    ok = weir_pool:stop(p),
-    kill(Member),
-    [
-        begin
-            Vain = connected({wait, 20}, Start),
-            Again = claimer(p),
-            Start =:= otp andalso busy(Vain),
-            kill_claimer(Again),
-            disconnected(Vain)
-        end
-     || Start <- [otp, plain]
-    ].
-
-a_connected_process_is_free_at_once(_Config) ->
-    Member = connected(free, plain),
-    kill_claimer(claimer(p)),
-    ?assertEqual({ok, Member}, claim()),
-    ok = weir_pool:stop(p),
-    kill(Member).
+%% The pool does not give the busy worker to a waiter (poolboy's issue 56, pgapp's 20), and does not lose its slot
+%% (gproc's 109).
+a_waiter_does_not_get_the_worker_of_a_killed_claimer(_Config) ->
+    ok = weir_pool:start(p, pool(2)),
+    [First, Second] = [claimer(p), claimer(p)],
+    busy(worker_of(First)),
+    kill_claimer(First),
+    {ok, New} = claim(),
+    ?assertNot(lists:member(New, [worker_of(First), worker_of(Second)])),
+    ?assertEqual(pong, gen_server:call(worker_of(Second), ping)),
+    ok = release(Second),
+    settle(p, 2).
 
 %% Waiters press the manager again and again. Afterwards the manager of a pool with one claim has a message each second,
 %% its own tick, and one monitor of the claimer.
@@ -206,87 +190,50 @@ a_pool_in_use_has_one_tick_a_second(_Config) ->
     weir_kit:none(too_many_messages, lists:nthtail(min(4, length(Messages)), Messages)),
     {monitors, Monitors} = process_info(Manager, monitors),
     ?assertEqual(1, length([Pid || {process, Pid} <- Monitors, Pid =:= element(1, Claimer)])),
-    ok = release(Claimer),
-    ok = weir_pool:stop(p).
+    ok = release(Claimer).
 
 %% ---------------------------------------------------------------- live claimers
 
-%% The exit passes through, and the pool revokes the claim of the worker that is left busy.
-a_claim_whose_call_times_out_is_abandoned(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, #{abandoned => Abandoned})),
-            [Worker] = slots(p),
-            Hang = {run, fun() -> receive idle -> ok end end},
-            Result =
-                try
-                    weir_pool:claim(p, fun(Pid) -> gen_server:call(Pid, Hang, 1) end)
-                catch
-                    Class:Reason -> {Class, Reason}
-                end,
-            ?assertEqual({exit, {timeout, {gen_server, call, [Worker, Hang, 1]}}}, Result),
-            abandoned(1),
-            Expect(Worker),
-            ok = weir_pool:stop(p)
-        end
-     || {Abandoned, Expect} <- [
-            {replace, fun(Worker) ->
-                {ok, New} = claim(),
-                ?assertNotEqual(Worker, New)
-            end},
-            {{wait, 4294967295}, fun(Worker) ->
-                ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-                idle(Worker),
-                ?assertEqual({ok, Worker}, claim())
-            end},
-            {{wait, 10}, fun(Worker) ->
-                {ok, New} = claim(),
-                ?assertNotEqual(Worker, New)
-            end},
-            {free, fun(Worker) ->
-                ?assertEqual({ok, Worker}, claim()),
-                idle(Worker)
-            end}
-        ]
-    ].
-
+%% The exception passes through, also if another process did the work.
 other_failures_release_the_worker(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     [Worker] = slots(p),
+    Callees = [
+        %% Calls that another process did not answer.
+        self(),
+        kernel_sup,
+        {kernel_sup, node()},
+        {kernel_sup, 'elsewhere@nowhere'},
+        {global, nobody},
+        {via, global, nobody},
+        %% Callees that cannot be looked up, as the registry of the name may be gone by then.
+        {via, no_such_registry, name},
+        {via, 1, name}
+    ],
+    Call = fun(Callee) -> {timeout, {gen_server, call, [Callee, request, 1]}} end,
+    Reasons = [oops, normal, {noproc, x}, timeout, {timeout, x}, {timeout, {gen_server, call, []}}],
+    Failures =
+        [{exit, Reason} || Reason <- Reasons ++ [Call(Callee) || Callee <- Callees]] ++
+            [{Class, Reason} || Class <- [error, throw], Reason <- [oops, {timeout, x}, Call(Worker)]],
+    Work = #{covers => work, timeout => infinity},
     [
         begin
-            Result =
-                try
-                    weir_pool:claim(p, fun(_) -> ?MODULE:raise(Class, Reason) end)
-                catch
-                    C:R:Stack -> {C, R, element(2, hd(Stack))}
-                end,
-            ?assertEqual({Class, Reason, raise}, Result),
-            ?assertEqual({ok, Worker}, weir_pool:claim(p, fun(Pid) -> Pid end))
+            process_flag(trap_exit, IsTrapping),
+            ?assertMatch({Class, Reason, [{?MODULE, raise, 2, _} | _]}, caught(Class, Reason, Opts)),
+            ?assertEqual({ok, Worker}, claim()),
+            ?assertEqual([], weir_kit:messages())
         end
-     || {Class, Reason} <- [
-            {error, oops},
-            {exit, oops},
-            {exit, {noproc, x}},
-            {throw, {timeout, x}},
-            {error, {timeout, x}},
-            {exit, timeout},
-            {exit, {timeout, x}},
-            {exit, {timeout, {gen_server, call, []}}},
-            %% Calls that another process did not answer.
-            {exit, {timeout, {gen_server, call, [self(), request, 1]}}},
-            {exit, {timeout, {gen_server, call, [kernel_sup, request, 1]}}},
-            {exit, {timeout, {gen_server, call, [{kernel_sup, node()}, request, 1]}}},
-            {exit, {timeout, {gen_server, call, [{kernel_sup, 'elsewhere@nowhere'}, request, 1]}}},
-            {exit, {timeout, {gen_server, call, [{global, nobody}, request, 1]}}},
-            {exit, {timeout, {gen_server, call, [{via, global, nobody}, request, 1]}}},
-            %% Exceptions of another class than exit, with these reasons.
-            {throw, {timeout, {gen_server, call, [Worker, request, 1]}}},
-            {error, {timeout, {gen_server, call, [Worker, request, 1]}}}
-        ]
+     || {Class, Reason} <- Failures, {Opts, IsTrapping} <- [{#{}, false}, {Work, false}, {Work, true}]
     ],
-    ?assertEqual(0, info(abandoned)),
-    ok = weir_pool:stop(p).
+    process_flag(trap_exit, false),
+    ?assertEqual(0, info(abandoned)).
+
+caught(Class, Reason, Opts) ->
+    try
+        weir_pool:claim(p, fun(_) -> ?MODULE:raise(Class, Reason) end, Opts)
+    catch
+        C:R:Stack -> {C, R, Stack}
+    end.
 
 raise(Class, Reason) -> erlang:raise(Class, Reason, [{?MODULE, raise, 2, []}]).
 
@@ -300,41 +247,27 @@ a_temporary_worker_is_replaced_too(_Config) ->
     await_down(Worker),
     settle(p, 2),
     kill(hd(workers(p))),
-    until(fun() -> length(workers(p)) =:= 1 end),
-    ok = weir_pool:stop(p).
+    until(fun() -> length(workers(p)) =:= 1 end).
 
-%% A replacement does not wait for a claim that was revoked.
-a_replacement_does_not_wait_for_an_abandoned_claim(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, #{abandoned => Abandoned, shutdown => brutal_kill})),
-            Claimer = claimer(p),
-            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+%% The call times out when the slot is marked for the replacement.
+a_replacement_does_not_wait_for_a_claim_whose_call_timed_out(_Config) ->
+    each([replace, {wait, 1000}, free], fun(Abandoned) ->
+        start(1, #{abandoned => Abandoned, shutdown => brutal_kill}),
+        [Worker] = slots(p),
+        {Starter, _} = Replacer = weir_kit:start(fun() ->
+            receive go -> weir_pool:replace(p, 1) end
+        end),
+        Timeout = fun(Pid) ->
+            busy(Pid),
+            Starter ! go,
             until(fun() -> word(p, 1) =:= marked end),
-            kill_claimer(Claimer),
-            manager(p) ! tick,
-            ?assertEqual(ok, result(Replacer)),
-            ?assertNotEqual([worker_of(Claimer)], slots(p)),
-            settle(p, 1),
-            %% A call that times out with the slot marked.
-            [Worker] = slots(p),
-            {Starter, _} = Second = weir_kit:start(fun() ->
-                receive go -> weir_pool:replace(p, 1) end
-            end),
-            Timeout = fun(Pid) ->
-                busy(Pid),
-                Starter ! go,
-                until(fun() -> word(p, 1) =:= marked end),
-                gen_server:call(Pid, ping, 1)
-            end,
-            ?assertExit({timeout, _}, weir_pool:claim(p, Timeout)),
-            ?assertEqual(ok, result(Second)),
-            await_down(Worker),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Abandoned <- [replace, {wait, 1000}, free]
-    ].
+            gen_server:call(Pid, ping, 1)
+        end,
+        ?assertExit({timeout, _}, weir_pool:claim(p, Timeout)),
+        ?assertEqual(ok, result(Replacer)),
+        await_down(Worker),
+        settle(p, 1)
+    end).
 
 %% The pool stops the worker like a released worker: after `shutdown' milliseconds, unless it is idle earlier.
 the_worker_of_an_abandoned_claim_in_a_slot_given_up_stops(_Config) ->
@@ -365,15 +298,6 @@ the_worker_of_an_abandoned_claim_in_a_slot_given_up_stops(_Config) ->
      || Abandoned <- [replace, free, {wait, 4294967295}], First <- [given_up, abandoned]
     ].
 
-abandoned_claims_are_no_restarts(_Config) ->
-    ok = weir_pool:start(p, pool(3, #{intensity => 0})),
-    Manager = manager(p),
-    [kill_claimer(claimer(p)) || _ <- lists:seq(1, 40)],
-    abandoned(40),
-    settle(p, 3),
-    ?assertEqual(Manager, manager(p)),
-    ok = weir_pool:stop(p).
-
 %% Starts that fail count, if the pool has an intensity.
 failed_starts_of_replacements_count_as_restarts(_Config) ->
     Good = atomics:new(1, []),
@@ -399,8 +323,7 @@ failed_starts_of_replacements_count_as_restarts(_Config) ->
     manager(p) ! tick,
     until(fun() -> info(start_failures) > 5 end),
     atomics:put(Good, 1, 0),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+    settle(p, 1).
 
 %% Reports have what the option `abandoned' promises: pool, slot, worker, claimer and reason. With `covers => work'
 %% another process does the work, but the caller is the claimer.
@@ -422,7 +345,7 @@ reports_name_the_claimer_and_the_reason(_Config) ->
                 {overdue, "did not end in time", fun work_that_is_overdue/0},
                 {killed, "ran the claimer's fun was killed", fun work_that_is_killed/0},
                 {failed, "gave it back as failed", fun() -> a_failed_one(fun(Fun) -> Fun() end) end},
-                {failed, "gave it back as failed", fun() -> a_failed_one(fun elsewhere/1) end}
+                {failed, "gave it back as failed", fun() -> a_failed_one(fun in_a_task/1) end}
             ]
         ],
         ok = weir_pool:stop(p),
@@ -435,7 +358,7 @@ reports_name_the_claimer_and_the_reason(_Config) ->
         reported(Waited, "its claimer died"),
         ok = weir_pool:stop(p),
         %% A process that is disconnected, not replaced.
-        Member = connected(replace, plain),
+        Member = start_one(connected_plain, replace),
         Second = claimer(p),
         kill_claimer(Second),
         reported(#{slot => 1, worker => Member, why => dead, claimer => element(1, Second)}, "its claimer died"),
@@ -484,33 +407,24 @@ a_killed_claimer() ->
     kill_claimer(Claimer),
     Pid.
 
-%% Starts a task with a claim that covers the work. Returns the task and the process that does the work.
-working(Do) ->
+%% A task claims a worker and has another process do the work. The caller or the other process is killed.
+a_killed_caller() -> kill_work(fun(Caller, _Child) -> kill(Caller) end).
+
+work_that_is_killed() -> kill_work(fun({Pid, _}, Child) -> kill(Child), weir_kit:await_down(Pid) end).
+
+kill_work(Kill) ->
     Test = self(),
-    Caller = weir_kit:start(fun() ->
-        weir_pool:claim(
-            p,
-            fun(_) ->
-                Test ! {working, self()},
-                Do()
-            end,
-            #{covers => work, timeout => infinity}
-        )
+    Work = fun(_) ->
+        Test ! {working, self()},
+        wait_for_ever()
+    end,
+    {Pid, _} = Caller = weir_kit:start(fun() ->
+        weir_pool:claim(p, Work, #{covers => work, timeout => infinity})
     end),
-    receive {working, Child} -> {Caller, Child} end.
+    receive {working, Child} -> Kill(Caller, Child) end,
+    Pid.
 
 wait_for_ever() -> receive never -> ok end.
-
-a_killed_caller() ->
-    {{Pid, _} = Caller, _} = working(fun wait_for_ever/0),
-    kill(Caller),
-    Pid.
-
-work_that_is_killed() ->
-    {{Pid, _} = Caller, Child} = working(fun wait_for_ever/0),
-    exit(Child, kill),
-    ?assertError({crashed, killed}, result(Caller)),
-    Pid.
 
 work_that_is_overdue() ->
     Opts = #{covers => work, timeout => 20},
@@ -522,81 +436,52 @@ a_call_in_a_claim(Opts) ->
     ?assertExit({timeout, _}, weir_pool:claim(p, fun(Worker) -> gen_server:call(Worker, Hang, 1) end, Opts)),
     self().
 
-elsewhere(Fun) -> result(weir_kit:start(Fun)).
+in_a_task(Fun) -> result(weir_kit:start(Fun)).
 
-%% The function By calls another function, in this process or elsewhere.
+%% The function By calls another function, in this process or in a task.
 a_failed_one(By) ->
     {ok, _, Ticket} = weir_pool:checkout(p, 0),
     ?assertEqual(ok, By(fun() -> weir_pool:checkin(p, Ticket, fail) end)),
     self().
 
-%% However the worker was named.
+%% However the call named the worker.
 a_claim_of_a_call_by_name_is_abandoned_too(_Config) ->
-    ok = weir_pool:start(p, pool(1)),
-    lists:foreach(
-        fun({N, {Name, Register}}) ->
-            settle(p, 1),
-            [Old] = workers(p),
-            Claim = fun(Worker) ->
-                yes = Register(Worker),
-                busy(Worker),
-                gen_server:call(Name, ping, 1)
-            end,
-            ?assertExit({timeout, {gen_server, call, [Name, ping, 1]}}, weir_pool:claim(p, Claim)),
-            abandoned(N),
-            await_down(Old)
-        end,
-        lists:enumerate([
-            {?MODULE, fun register_locally/1},
-            {{?MODULE, node()}, fun register_locally/1},
-            {{global, ?MODULE}, fun register_globally/1},
-            {{via, global, ?MODULE}, fun register_globally/1}
-        ])
-    ),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
-
-register_locally(Worker) ->
-    true = register(?MODULE, Worker),
-    yes.
-
-%% The one before may not have been forgotten yet.
-register_globally(Worker) -> global:re_register_name(?MODULE, Worker).
-
-%% The registry of its name may be gone by then. The exit passes through, and the claim ends.
-a_callee_that_cannot_be_looked_up_does_not_keep_the_worker(_Config) ->
-    ok = weir_pool:start(p, pool(1)),
-    [
-        begin
-            Reason = {timeout, {gen_server, call, [Callee, request, 1]}},
-            ?assertExit(Reason, weir_pool:claim(p, fun(_) -> exit(Reason) end)),
-            ?assertMatch({ok, _}, claim())
-        end
-     || Callee <- [{via, no_such_registry, name}, {via, 1, name}]
-    ],
-    ok = weir_pool:stop(p).
+    each([?MODULE, {?MODULE, node()}, {global, ?MODULE}, {via, global, ?MODULE}], fun(Name) ->
+        Worker = start_one(otp, replace),
+        true = register(?MODULE, Worker),
+        %% The name of an earlier worker may not be free yet.
+        yes = global:re_register_name(?MODULE, Worker),
+        timed_out(Worker, Name),
+        abandoned(1),
+        await_down(Worker)
+    end).
 
 %% ---------------------------------------------------------------- overflow
 
 overflow(Max, Linger) -> #{overflow => #{max => Max, linger => Linger}}.
 
+%% The workers stay for an hour, and no pick gets one of them.
 claims_that_wait_start_workers_for_overflow(_Config) ->
-    ok = weir_pool:start(p, pool(2, overflow(3, 3600000))),
-    ?assertMatch({ok, #{size := 2, limit := 5, live := 2, vacant := 0}}, weir_pool:info(p)),
-    Claimers = [claimer(p) || _ <- lists:seq(1, 5)],
-    ?assertEqual([1, 2, 3, 4, 5], lists:sort([slot_of(Claimer) || Claimer <- Claimers])),
-    ?assertMatch({ok, #{size := 2, limit := 5, live := 5, vacant := 0, claimed := 5}}, weir_pool:info(p)),
+    ok = weir_pool:start(p, pool(1, overflow(3, 3600000))),
+    ?assertMatch({ok, #{size := 1, limit := 4, live := 1, vacant := 0}}, weir_pool:info(p)),
+    Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
+    ?assertEqual([1, 2, 3, 4], lists:sort([slot_of(Claimer) || Claimer <- Claimers])),
+    ?assertMatch({ok, #{size := 1, limit := 4, live := 4, vacant := 0, claimed := 4}}, weir_pool:info(p)),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
+    [Regular] = slots(p),
+    ?assertEqual([{ok, Regular}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 50)])),
+    ?assertEqual([{ok, Regular}], lists:usort([weir_pool:pick(p, Key) || Key <- lists:seq(1, 50)])),
+    ?assertEqual({ok, 1}, weir_pool:broadcast(p, {run, fun() -> ok end})),
+    {ok, Workers} = weir_pool:workers(p),
+    ?assertEqual([1, 2, 3, 4], [Slot || {Slot, _} <- Workers]),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    %% The workers for overflow stay for an hour.
     manager(p) ! tick,
     _ = sys:get_state(manager(p)),
-    ?assertMatch({ok, #{live := 5, claimed := 0, restarts := 0}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
+    ?assertMatch({ok, #{live := 4, claimed := 0, restarts := 0}}, weir_pool:info(p)).
 
 %% The pool refuses the claims, and starts workers for the next ones (pooler's issue 54).
 claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
-    ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
+    ok = weir_pool:start(p, pool(1, overflow(3, 3600000))),
     First = claimer(p),
     Claim = fun() -> weir_pool:checkout(p, #{}) end,
     [
@@ -609,50 +494,60 @@ claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
         end
      || Live <- [2, 3]
     ],
-    ?assertEqual({error, busy}, Claim()),
-    ok = release(First),
-    ok = weir_pool:stop(p).
-
-%% The claimer had set the flag, and was killed when it was about to tell the manager.
-workers_for_overflow_start_though_a_claimer_was_killed(_Config) ->
-    ok = weir_pool:start(p, pool(1, overflow(1, 3600000))),
-    Claimer = claimer(p),
+    %% The next claimer was killed between setting the flag and notifying the manager.
     ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_GROW, 1),
-    ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+    ?assertEqual({error, busy}, Claim()),
     manager(p) ! tick,
-    until(fun() -> info(live) =:= 2 end),
-    ok = release(Claimer),
-    ok = weir_pool:stop(p).
+    until(fun() -> info(live) =:= 4 end),
+    ok = release(First).
 
-%% Workers do not go while they are claimed (poolboy's issues 29 to 89), and not below the size.
-workers_for_overflow_stop_when_they_are_released(_Config) ->
-    ok = weir_pool:start(p, pool(1, overflow(2, 0))),
-    Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    [begin manager(p) ! tick, _ = sys:get_state(manager(p)) end || _ <- [1, 2, 3]],
-    ?assertEqual(3, info(live)),
-    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
-    [Stays] = slots(p),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    settle(p, 1),
-    ?assertEqual([Stays], slots(p)),
-    %% The workers come again.
-    Again = [claimer(p) || _ <- [1, 2, 3]],
-    ?assertEqual(0, info(restarts)),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Again],
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+%% Workers do not stop while they are claimed (poolboy's issues 29 to 89), and not below the size. The pools wait side
+%% by side, longer than a pool keeps workers in any case.
+workers_for_overflow_stop_however_their_claims_end(_Config) ->
+    Check = {fun(_) -> ok end, 50},
+    Ends = [
+        {released, fun weir_pool_life_lib:release/1, overflow(2, 0)},
+        {released_with_checks, fun weir_pool_life_lib:release/1, (overflow(2, 400))#{check => Check}},
+        {releaser_killed, fun release_without_notice/1, overflow(2, 0)},
+        {waited_for, fun weir_pool_life_lib:kill_claimer/1, (overflow(2, 0))#{abandoned => {wait, 1000}}},
+        {freed, fun weir_pool_life_lib:kill_claimer/1, (overflow(2, 0))#{abandoned => free}},
+        {replaced, fun weir_pool_life_lib:kill_claimer/1, overflow(2, 0)}
+    ],
+    [ok = weir_pool:start(Name, pool(1, Opts)) || {Name, _, Opts} <- Ends],
+    Claimers = [{End, claimer(Name)} || {Name, End, _} <- Ends, _ <- [1, 2, 3]],
+    Regular = [{Name, slots(Name)} || {Name, _, _} <- Ends],
+    [claimed_for_long(Name) || {Name, _, _} <- Ends],
+    [?assertMatch({ok, #{live := 3}}, weir_pool:info(Name)) || {Name, _, _} <- Ends],
+    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || {_, Claimer} <- Claimers],
+    [?assertEqual(ok, End(Claimer)) || {End, Claimer} <- Claimers],
+    [
+        until(fun() ->
+            {ok, Info} = weir_pool:info(Name),
+            case Info of
+                #{live := 1, claimed := 0, reserved := 0} -> true;
+                _ -> manager(Name) ! tick, Info
+            end
+        end)
+     || {Name, _, _} <- Ends
+    ],
+    [?assertEqual(Before, slots(Name)) || {Name, Before} <- Regular, Name =/= replaced],
+    %% The workers start again, and the pool counts no restart.
+    Again = [claimer(released) || _ <- [1, 2, 3]],
+    ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(released)),
+    [?assertEqual(ok, release(Claimer)) || Claimer <- Again].
 
-workers_for_overflow_are_not_picked(_Config) ->
-    ok = weir_pool:start(p, pool(1, overflow(2, 3600000))),
-    Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    [Regular] = slots(p),
-    ?assertEqual([{ok, Regular}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 50)])),
-    ?assertEqual([{ok, Regular}], lists:usort([weir_pool:pick(p, Key) || Key <- lists:seq(1, 50)])),
-    ?assertEqual({ok, 1}, weir_pool:broadcast(p, {run, fun() -> ok end})),
-    {ok, Workers} = weir_pool:workers(p),
-    ?assertEqual([1, 2, 3], [Slot || {Slot, _} <- Workers]),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    ok = weir_pool:stop(p).
+%% The releaser had set the flag, and was killed when it was about to notify the manager.
+release_without_notice(Claimer) ->
+    ok = atomics:put((weir_pool_terms:pool(releaser_killed))#pool.signals, ?SIGNAL_IDLE, 1),
+    release(Claimer).
+
+%% Waits until three claims have lasted for more than 1.1 s each. The manager adds up the times of claims at its ticks.
+claimed_for_long(Name) ->
+    until(fun() ->
+        manager(Name) ! tick,
+        {ok, #{claimed_ms := Ms}} = weir_pool:info(Name),
+        Ms > 3 * 1100
+    end).
 
 %% A start that fails does not end the pool, and is not repeated without a pause.
 a_failed_start_for_overflow_ends_no_pool_and_pauses(_Config) ->
@@ -669,91 +564,30 @@ a_failed_start_for_overflow_ends_no_pool_and_pauses(_Config) ->
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     until(fun() -> info(start_failures) >= 1 end),
-    [
-        begin
-            ?assertEqual({error, busy}, weir_pool:checkout(p, 0)),
-            _ = sys:get_state(Manager)
-        end
-     || _ <- lists:seq(1, 100)
-    ],
+    [{{error, busy}, _} = {weir_pool:checkout(p, 0), sys:get_state(Manager)} || _ <- lists:seq(1, 100)],
     %% The first wait is 50 ms or more, the second twice as long, and so on.
     ?assert(counters:get(Starts, 1) < 20),
     ?assertEqual(Manager, manager(p)),
     ok = release(Claimer),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
-
-%% The pool puts the workers back, as their claimers do not release them. The pools wait side by side.
-workers_for_overflow_stop_after_abandoned_claims(_Config) ->
-    Pools = [
-        begin
-            ok = weir_pool:start(Abandoned, pool(1, (overflow(2, 0))#{abandoned => Abandoned})),
-            {Abandoned, [claimer(Abandoned) || _ <- [1, 2, 3]]}
-        end
-     || Abandoned <- [{wait, 1000}, free, replace]
-    ],
-    [claimed_for_long(Name) || {Name, _} <- Pools],
-    [kill_claimer(Claimer) || {_, Claimers} <- Pools, Claimer <- Claimers],
-    [
-        until(fun() ->
-            manager(Name) ! tick,
-            {ok, Info} = weir_pool:info(Name),
-            case Info of
-                #{abandoned := 3, live := 1, claimed := 0, reserved := 0} -> true;
-                _ -> Info
-            end
-        end)
-     || {Name, _} <- Pools
-    ],
-    [ok = weir_pool:stop(Name) || {Name, _} <- Pools].
-
-%% Waits for longer than the pool keeps three workers in any case. The manager adds up the times of claims at its ticks.
-claimed_for_long(Name) ->
-    until(fun() ->
-        manager(Name) ! tick,
-        {ok, #{claimed_ms := Ms}} = weir_pool:info(Name),
-        Ms > 3 * 1100
-    end).
-
-%% The releaser had set the flag, and was killed when it was about to tell the manager.
-workers_for_overflow_stop_though_a_releaser_was_killed(_Config) ->
-    ok = weir_pool:start(p, pool(1, overflow(2, 0))),
-    Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    claimed_for_long(p),
-    ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_IDLE, 1),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    settle(p, 1),
-    ok = weir_pool:stop(p).
-
-%% A worker that is checked is not used.
-workers_for_overflow_stop_though_they_are_checked(_Config) ->
-    ok = weir_pool:start(p, pool(1, (overflow(2, 400))#{check => {fun(_) -> ok end, 50}})),
-    Claimers = [claimer(p) || _ <- [1, 2, 3]],
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+    settle(p, 1).
 
 %% A pool of size 0 starts without workers.
 a_pool_of_size_0_starts_workers_on_demand(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(0, maps:merge(Opts, overflow(2, 0)))),
-            ?assertMatch({ok, #{size := 0, limit := 2, live := 0, vacant := 0}}, weir_pool:info(p)),
-            ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-            Claimers = [First | _] = [claimer(p) || _ <- [1, 2]],
-            ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-            ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-            ?assertEqual({ok, 0}, weir_pool:broadcast(p, {run, fun() -> ok end})),
-            kill(worker_of(First)),
-            Third = claimer(p),
-            ?assertNotEqual(worker_of(First), worker_of(Third)),
-            ?assertEqual([{error, worker_down}, ok, ok], [release(Claimer) || Claimer <- Claimers ++ [Third]]),
-            settle(p, 0),
-            ?assertEqual([], slots(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, #{intensity => 0}, ?ASYNC]
-    ].
+    each([#{}, #{intensity => 0}, ?ASYNC], fun(Opts) ->
+        ok = weir_pool:start(p, pool(0, maps:merge(Opts, overflow(2, 0)))),
+        ?assertMatch({ok, #{size := 0, limit := 2, live := 0, vacant := 0}}, weir_pool:info(p)),
+        ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+        Claimers = [First | _] = [claimer(p) || _ <- [1, 2]],
+        ?assertEqual({error, no_worker}, weir_pool:pick(p)),
+        ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
+        ?assertEqual({ok, 0}, weir_pool:broadcast(p, {run, fun() -> ok end})),
+        kill(worker_of(First)),
+        Third = claimer(p),
+        ?assertNotEqual(worker_of(First), worker_of(Third)),
+        ?assertEqual([{error, worker_down}, ok, ok], [release(Claimer) || Claimer <- Claimers ++ [Third]]),
+        settle(p, 0),
+        ?assertEqual([], slots(p))
+    end).
 
 %% ---------------------------------------------------------------- checks
 
@@ -790,58 +624,39 @@ answer({Checker, Worker}, Answer) ->
 %% The next check, and its answer.
 check_round(Answer) -> answer(first_check(), Answer).
 
-a_failed_check_replaces_the_worker(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts#{check => {asking(), ?HOUR}})),
-            settle(p, 1),
-            [Worker] = slots(p),
-            [?assertEqual(Worker, check_round(fun() -> Good end)) || Good <- [ok, true, ok]],
-            ?assertEqual(Worker, check_round(fun() -> bad end)),
-            until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
-            await_down(Worker),
-            ?assertMatch({ok, #{check_failures := 1, restarts := 1, abandoned := 0}}, weir_pool:info(p)),
-            ?assertEqual(slots(p), [check_round(fun() -> ok end)]),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{intensity => 0}, ?ASYNC]
-    ].
-
-each_result_but_ok_and_true_fails_a_check(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}, intensity => 0})),
-    [
-        begin
-            [Worker] = slots(p),
-            ?assertEqual(Worker, check_round(Fail)),
-            until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end)
-        end
-     || Fail <- [
-            fun() -> false end,
-            fun() -> {error, gone} end,
-            fun() -> error(oops) end,
-            fun() -> throw(ok) end,
-            fun() -> exit(ok) end,
-            fun() -> exit(normal) end,
-            fun() -> exit({done, no}) end,
-            fun() -> exit(self(), kill) end
-        ]
+each_result_but_ok_and_true_replaces_the_worker(_Config) ->
+    Failures = [
+        fun() -> bad end,
+        fun() -> false end,
+        fun() -> {error, gone} end,
+        fun() -> error(oops) end,
+        fun() -> throw(ok) end,
+        fun() -> exit(ok) end,
+        fun() -> exit(normal) end,
+        fun() -> exit({done, no}) end,
+        fun() -> exit(self(), kill) end
     ],
-    ?assertEqual(8, info(check_failures)),
-    ok = weir_pool:stop(p).
+    each([#{intensity => 0}, ?ASYNC], fun(Opts) ->
+        start(1, Opts#{check => {asking(), ?HOUR}}),
+        [
+            begin
+                [Worker] = slots(p),
+                [?assertEqual(Worker, check_round(fun() -> Good end)) || Good <- [ok, true]],
+                ?assertEqual(Worker, check_round(Failure)),
+                until(fun() -> slots(p) =/= [Worker] andalso settled(p, 1) end),
+                await_down(Worker)
+            end
+         || Failure <- Failures
+        ],
+        ?assertMatch({ok, #{check_failures := 9, restarts := 9, abandoned := 0}}, weir_pool:info(p)),
+        ?assertEqual(slots(p), [check_round(fun() -> ok end)])
+    end).
 
 %% Checks come by themselves. A check that hangs has as much time as is between two rounds.
 a_check_that_hangs_is_killed_and_fails(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), 20}, intensity => 0})),
-    [
-        begin
-            {Checker, Worker} = next_check(),
-            await_down(Checker),
-            await_down(Worker)
-        end
-     || _ <- [1, 2, 3]
-    ],
-    until(fun() -> info(check_failures) >= 3 end),
-    ok = weir_pool:stop(p).
+    [[await_down(Pid) || Pid <- tuple_to_list(next_check())] || _ <- [1, 2, 3]],
+    until(fun() -> info(check_failures) >= 3 end).
 
 claimed_workers_are_not_checked(_Config) ->
     ok = weir_pool:start(p, pool(2, #{check => {asking(), ?HOUR}})),
@@ -853,8 +668,7 @@ claimed_workers_are_not_checked(_Config) ->
     _ = sys:get_state(manager(p)),
     ok = release(Claimer),
     ?assertEqual(slots(p), [answer(Next(), fun() -> ok end) || Next <- [fun first_check/0, fun next_check/0]]),
-    ?assertMatch({ok, #{check_failures := 0, restarts := 0}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
+    ?assertMatch({ok, #{check_failures := 0, restarts := 0}}, weir_pool:info(p)).
 
 checked_workers_are_not_claimed(_Config) ->
     ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
@@ -866,27 +680,21 @@ checked_workers_are_not_claimed(_Config) ->
     Waiter = weir_kit:start(fun claim/0),
     until(fun() -> info(waiting) =:= 1 end),
     answer(Check, fun() -> ok end),
-    ?assertEqual({ok, Worker}, result(Waiter)),
-    ok = weir_pool:stop(p).
+    ?assertEqual({ok, Worker}, result(Waiter)).
 
 the_check_of_a_dead_worker_has_no_effect(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(2, Opts#{check => {asking(), ?HOUR}})),
-            settle(p, 2),
-            check_round(),
-            Check = {_, Worker} = next_check(),
-            kill(Worker),
-            until(fun() -> settled(p, 2) andalso not lists:member(Worker, slots(p)) end),
-            answer(Check, fun() -> bad end),
-            %% The check of the other worker follows: the result of the first check was stale.
-            answer(next_check(), fun() -> ok end),
-            settle(p, 2),
-            ?assertEqual(0, info(check_failures)),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+    each([#{}, ?ASYNC], fun(Opts) ->
+        start(2, Opts#{check => {asking(), ?HOUR}}),
+        check_round(),
+        Check = {_, Worker} = next_check(),
+        kill(Worker),
+        until(fun() -> settled(p, 2) andalso not lists:member(Worker, slots(p)) end),
+        answer(Check, fun() -> bad end),
+        %% The check of the other worker follows: the result of the first check was stale.
+        answer(next_check(), fun() -> ok end),
+        settle(p, 2),
+        ?assertEqual(0, info(check_failures))
+    end).
 
 %% The manager checks all workers one after the other, those for overflow too. The manager begins no other round while
 %% one is under way.
@@ -906,8 +714,7 @@ all_workers_are_checked_one_after_the_other(_Config) ->
         end
      || _ <- [1, 2, 3, 4]
     ],
-    ?assertEqual([Pid || {_, Pid} <- Workers], Checked),
-    ok = weir_pool:stop(p).
+    ?assertEqual([Pid || {_, Pid} <- Workers], Checked).
 
 %% The next pool has its own checks, and ignores a check of the old pool.
 a_check_of_an_old_pool_has_no_effect(_Config) ->
@@ -919,64 +726,4 @@ a_check_of_an_old_pool_has_no_effect(_Config) ->
     answer(Check, fun() -> bad end),
     ?assertEqual(New, check_round(fun() -> ok end)),
     settle(p, 1),
-    ?assertEqual(0, info(check_failures)),
-    ok = weir_pool:stop(p).
-
-%% ---------------------------------------------------------------- all of it
-
-%% No worker has two holders that are alive, and in the end all workers are back.
-no_worker_has_two_holders_under_kills_changes_and_checks(_Config) ->
-    [
-        begin
-            Held = ets:new(held, [public]),
-            Check = fun(_) -> rand:uniform(20) > 1 end,
-            Opts = #{
-                intensity => 1000000, abandoned => Abandoned, overflow => #{max => 2, linger => 0}, check => {Check, 5}
-            },
-            ok = weir_pool:start(p, pool(4, Opts)),
-            Test = self(),
-            Claimers = [spawn(fun() -> claim_often(Held, Test) end) || _ <- lists:seq(1, 60)],
-            rand:seed(exsss, {4, 5, 6}),
-            [disturb(N, Claimers) || N <- lists:seq(1, 80)],
-            [kill(Pid) || Pid <- Claimers],
-            weir_kit:none(claimed_twice, [What || {twice, What} <- weir_kit:take_messages()]),
-            until(fun() ->
-                {ok, Info} = weir_pool:info(p),
-                case Info of
-                    #{claimed := 0, waiting := 0, live := 4, vacant := 0} -> settled(p, 4);
-                    _ -> Info
-                end
-            end),
-            ok = weir_pool:stop(p)
-        end
-     || Abandoned <- [replace, {wait, 100}]
-    ].
-
-claim_often(Held, Test) ->
-    _ = weir_pool:claim(p, fun(Worker) -> hold(Worker, Held, Test) end, #{timeout => 50}),
-    claim_often(Held, Test).
-
-%% Enters itself under the worker. An entry of a dead process does not count.
-hold(Worker, Held, Test) ->
-    case ets:lookup(Held, Worker) of
-        [{_, Other}] when Other =/= self() -> is_process_alive(Other) andalso (Test ! {twice, {Worker, self(), Other}});
-        _ -> ok
-    end,
-    true = ets:insert(Held, {Worker, self()}),
-    erlang:yield(),
-    case ets:lookup(Held, Worker) of
-        [{_, Self}] when Self =:= self() -> ok;
-        Changed -> Test ! {twice, {Worker, self(), Changed}}
-    end,
-    ets:delete(Held, Worker).
-
-disturb(N, Claimers) ->
-    case rand:uniform(10) of
-        1 when N rem 4 =:= 0 -> kill_manager(p);
-        2 -> _ = weir_pool:resize(p, 4);
-        3 -> _ = weir_pool:resize(p, 2 + rand:uniform(6));
-        4 -> spawn(fun() -> weir_pool:replace(p, rand:uniform(4)) end);
-        5 -> [exit(Pid, kill) || {_, Pid} <- lists:sublist(element(2, weir_pool:workers(p)), 1)];
-        _ -> exit(lists:nth(rand:uniform(length(Claimers)), Claimers), kill)
-    end,
-    N =:= 80 andalso weir_pool:resize(p, 4).
+    ?assertEqual(0, info(check_failures)).

@@ -101,20 +101,12 @@ a_pool_stays_up_while_its_backend_is_down(_Config) ->
     settle(p, 3),
     {ok, #{start_failures := Failures, restarts := 0}} = weir_pool:info(p),
     ?assertEqual(counters:get(Tries, 1) - 3, Failures),
-    %% The backend goes away and takes all workers with it; and again.
-    [
-        begin
-            atomics:put(Up, 1, 0),
-            [exit(Pid, kill) || Pid <- workers(p)],
-            Seen = counters:get(Tries, 1),
-            until(fun() -> counters:get(Tries, 1) > Seen + 20 end),
-            %% Two slots may have failed so often before the manager has heard that the third has lost its worker.
-            until(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
-            atomics:put(Up, 1, 1),
-            settle(p, 3)
-        end
-     || _ <- [1, 2]
-    ],
+    %% The backend goes away and takes all workers with it.
+    atomics:put(Up, 1, 0),
+    [exit(Pid, kill) || Pid <- workers(p)],
+    until(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
+    atomics:put(Up, 1, 1),
+    settle(p, 3),
     ok = weir_pool:stop(p).
 
 %% With an hour between attempts, there is one for each slot.
@@ -162,95 +154,84 @@ all_pause(Slots, Failures) ->
             ])
     end).
 
-%% The first, the second, the fourth and so on of those in a row, which ends when a start succeeds.
+%% Reports the first failure in a row, the second, the fourth and so on. A start that succeeds ends the row.
 starts_that_fail_are_reported_less_and_less_often(Config) ->
-    ok = weir_kit:loud(Config),
-    try
-        report_starts_that_fail()
-    after
-        weir_kit:quiet([])
-    end.
+    with_reports(Config, fun() ->
+        {Up, Tries, Script} = backend(),
+        ok = weir_pool:start(p, async(script(1, Script))),
+        until(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 20 end),
+        ?assertMatch({ok, #{start_error := {1, down}, live := 0}}, weir_pool:info(p)),
+        atomics:put(Up, 1, 1),
+        settle(p, 1),
+        {ok, #{start_failures := Failures, start_error := {1, down}}} = weir_pool:info(p),
+        ?assertEqual(counters:get(Tries, 1) - 1, Failures),
+        Due = [N || N <- [1 bsl I || I <- lists:seq(0, 20)], N =< Failures],
+        ?assertEqual(Due, lists:sort([in_a_row() || _ <- Due])),
+        %% No other report comes in 100 ms. Each report has a process of its own, which may overtake that of another.
+        receive
+            {report, _, Other, _} -> error({reported, Other})
+        after 100 -> ok
+        end,
+        atomics:put(Up, 1, 0),
+        [Worker] = workers(p),
+        kill(Worker),
+        receive
+            {report, _, #{weir_pool := worker_down} = Down, _} ->
+                ?assertMatch(#{pool := p, slot := 1, worker := Worker}, Down)
+        end,
+        [receive {report, _, #{weir_pool := start_failed, in_a_row := N}, _} -> ok end || N <- [1, 2, 4]],
+        ok = weir_pool:stop(p)
+    end).
 
-report_starts_that_fail() ->
-    ok = weir_pool_test_lib:report_to(self()),
-    {Up, Tries, Script} = backend(),
-    ok = weir_pool:start(p, async(script(1, Script))),
-    until(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 20 end),
-    ?assertMatch({ok, #{start_error := {1, down}, live := 0}}, weir_pool:info(p)),
-    atomics:put(Up, 1, 1),
-    settle(p, 1),
-    {ok, #{start_failures := Failures, start_error := {1, down}}} = weir_pool:info(p),
-    ?assertEqual(counters:get(Tries, 1) - 1, Failures),
-    Due = [N || N <- [1 bsl I || I <- lists:seq(0, 20)], N =< Failures],
-    ?assertEqual(Due, lists:sort([in_a_row() || _ <- Due])),
-    %% No other report comes in 100 ms. Each report has a process of its own, which may overtake that of another.
-    receive
-        {report, Other} -> error({reported, Other})
-    after 100 -> ok
-    end,
-    atomics:put(Up, 1, 0),
-    [Worker] = workers(p),
-    kill(Worker),
-    receive
-        {report, #{weir_pool := worker_down} = Down} -> ?assertMatch(#{pool := p, slot := 1, worker := Worker}, Down)
-    end,
-    [
-        receive {report, #{in_a_row := N} = Failed} -> ?assert(is_failed_start(Failed)) end
-     || N <- [1, 2, 4]
-    ],
-    ok = weir_pool:stop(p).
-
-%% The next report, which must be of a start that failed.
+%% Returns the number in the next report, which must be of a start that failed.
 in_a_row() ->
     receive
-        {report, Report} ->
-            ?assert(is_failed_start(Report)),
+        {report, _, Report, _} ->
+            ?assertMatch(#{weir_pool := start_failed, pool := p, slot := 1, reason := down}, Report),
             maps:get(in_a_row, Report)
     end.
 
-is_failed_start(#{weir_pool := start_failed, pool := p, slot := 1, reason := down}) -> true;
-is_failed_start(Other) -> {reported, Other}.
-
 %% Checks the text that the default handler would write, and its level.
 reports_have_a_level_and_a_text(Config) ->
-    ok = weir_kit:loud(Config),
-    Told = fun
-        (#{level := Level, msg := {report, #{weir_pool := _} = Report}, meta := #{report_cb := Format}}, To) ->
-            {Text, Args} = Format(Report),
-            To ! {told, Level, lists:flatten(io_lib:format(Text, Args))},
-            stop;
-        (_Event, _To) ->
-            ignore
-    end,
-    ok = logger:add_primary_filter(?MODULE, {Told, self()}),
-    try
-        levels_and_texts()
-    after
-        logger:remove_primary_filter(?MODULE),
-        weir_kit:quiet([])
+    with_reports(Config, fun() ->
+        {Up, _Tries, Script} = backend(),
+        ok = weir_pool:start(p, async(script(1, Script))),
+        ok = await_report(error, "Pool p: no worker could be started for slot 1, failed start number 1 in a row: down"),
+        atomics:put(Up, 1, 1),
+        settle(p, 1),
+        {ok, Worker, Ticket} = weir_pool:checkout(p, 0),
+        ok = weir_pool:checkin(p, Ticket, fail),
+        Replaced = io_lib:format(
+            "Pool p: the worker ~p in slot 1 was replaced: its claimer gave it back as failed, claimed by ~p",
+            [Worker, self()]
+        ),
+        ok = await_report(warning, lists:flatten(Replaced)),
+        ok = weir_pool:stop(p)
+    end).
+
+await_report(Level, Text) ->
+    receive
+        {report, Level, _, Text} -> ok
+    after weir_kit:wait_ms() -> error({not_reported, Text, weir_kit:messages()})
     end.
 
-levels_and_texts() ->
-    {Up, _Tries, Script} = backend(),
-    ok = weir_pool:start(p, async(script(1, Script))),
-    ok = told(error, "Pool p: no worker could be started for slot 1, failed start number 1 in a row: down"),
-    atomics:put(Up, 1, 1),
-    settle(p, 1),
-    [Worker] = workers(p),
-    {ok, Worker, Ticket} = weir_pool:checkout(p, 0),
-    ok = weir_pool:checkin(p, Ticket, fail),
-    Replaced = io_lib:format(
-        "Pool p: the worker ~p in slot 1 was replaced: its claimer gave it back as failed, claimed by ~p",
-        [Worker, self()]
-    ),
-    ok = told(warning, lists:flatten(Replaced)),
-    ok = weir_pool:stop(p).
-
-%% Waits for a report, whichever others come before: each report has a process of its own, which may overtake others.
-told(Level, Text) ->
-    receive
-        {told, Level, Text} -> ok
-    after weir_kit:wait_ms() -> error({not_told, Text, weir_kit:messages()})
+%% Has each report of a pool sent to the test, with its level and text, while a function runs.
+with_reports(Config, Fun) ->
+    ok = weir_kit:loud(Config),
+    Send = fun
+        (#{level := Level, msg := {report, #{weir_pool := _} = Report}, meta := #{report_cb := Format}}, Test) ->
+            {Text, Args} = Format(Report),
+            Test ! {report, Level, Report, lists:flatten(io_lib:format(Text, Args))},
+            stop;
+        (_Event, _Test) ->
+            ignore
+    end,
+    ok = logger:add_primary_filter(?MODULE, {Send, self()}),
+    try
+        Fun()
+    after
+        ok = logger:remove_primary_filter(?MODULE),
+        weir_kit:quiet([])
     end.
 
 pauses_double_from_the_least_to_the_most(_Config) ->
@@ -273,23 +254,6 @@ pauses_double_from_the_least_to_the_most(_Config) ->
 full(0, _Min, _Max) -> 0;
 full(1, Min, _Max) -> Min;
 full(Attempts, Min, Max) -> min(Max, 2 * full(Attempts - 1, Min, Max)).
-
-workers_that_die_again_and_again_end_no_pool(_Config) ->
-    Good = atomics:new(1, []),
-    Starts = counters:new(1, []),
-    Script = fun() ->
-        counters:add(Starts, 1, 1),
-        case atomics:get(Good, 1) of
-            1 -> start;
-            0 -> {dying, oops}
-        end
-    end,
-    ok = weir_pool:start(p, async(script(3, Script))),
-    until(fun() -> counters:get(Starts, 1) > 60 end),
-    ?assertMatch({ok, #{start_failures := 0}}, weir_pool:info(p)),
-    atomics:put(Good, 1, 1),
-    settle(p, 3),
-    ok = weir_pool:stop(p).
 
 %% No process waits for the old worker to stop, neither in a replacement nor in a pool that shrinks (pooler's issue
 %% 104).
@@ -360,14 +324,6 @@ workers_that_start_for_a_killed_manager_are_stopped(_Config) ->
     settle(p, 5),
     ok = weir_pool:stop(p).
 
-slots_whose_supervisors_are_killed_start_again(_Config) ->
-    ok = weir_pool:start(p, gated_pool(5)),
-    Blocked = await_blocked(5),
-    [kill(Sup) || {Sup, _} <- Blocked],
-    go(await_blocked(5), start),
-    settle(p, 5),
-    ok = weir_pool:stop(p).
-
 %% Starts that are under way for slots that the pool has no more, or has again.
 the_size_can_change_while_workers_start(_Config) ->
     ok = weir_pool:start(p, gated_pool(6)),
@@ -380,16 +336,6 @@ the_size_can_change_while_workers_start(_Config) ->
     go(Blocked, start),
     settle(p, 4),
     ok = weir_pool:stop(p).
-
-intensity_is_refused(_Config) ->
-    [
-        ?assertEqual(
-            {error, {contradicting_options, {Key, 3}, {start, async}}},
-            weir_pool:start(p, pool(1, #{start => async, Key => 3}))
-        )
-     || Key <- [intensity, period]
-    ],
-    nothing_left_soon().
 
 %% Pickers get a worker, or an error that there is none, or no pool. In the end each slot has a worker, and there are no
 %% others.

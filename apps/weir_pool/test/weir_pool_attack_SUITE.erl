@@ -11,7 +11,6 @@
 
 -import(weir_kit, [until/1, await_down/1, kill/1]).
 
-
 -define(POOL, ?MODULE).
 
 all() -> weir_kit:cases(?MODULE).
@@ -22,9 +21,7 @@ end_per_suite(Config) -> weir_kit:loud(Config).
 
 init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, Config) ->
-    _ = weir_pool:stop(?POOL),
-    weir_pool_test_lib:teardown(Config).
+end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 start(Size) -> start(Size, #{}).
 
@@ -61,13 +58,17 @@ holder(Before, Opts) ->
 
 a_worker_killed_in_a_claim_is_not_claimed_again(_Config) ->
     start(8),
+    Crash = fun(Worker) ->
+        exit(Worker, kill),
+        ping(Worker)
+    end,
     [
         begin
-            Crash = fun(Worker) ->
-                exit(Worker, kill),
-                ping(Worker)
-            end,
             ?assertExit({_, {gen_server, call, _}}, weir_pool:claim(?POOL, Crash, #{timeout => infinity})),
+            a_live_worker_is_claimed(),
+            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => infinity}),
+            kill(Worker),
+            _ = weir_pool:checkin(?POOL, Ticket),
             a_live_worker_is_claimed()
         end
      || _ <- lists:seq(1, 200)
@@ -81,20 +82,12 @@ a_live_worker_is_claimed() ->
     end.
 
 %% Callers try again at once, on idle cores and on busy ones. The claim in which a worker dies fails, and no other claim
-%% does.
+%% does. The queue hands workers over where more callers wait than there are workers.
 every_death_fails_one_claim_at_most(_Config) ->
     start(8),
     deaths_fail_one_claim_each(4, 10000, 200, fun() -> ok end),
-    beside_spinners(fun() -> deaths_fail_one_claim_each(4, 600, 20, fun() -> ok end) end).
-
-%% The queue hands the workers over.
-every_death_fails_one_claim_at_most_of_those_who_wait(_Config) ->
-    start(8),
-    Work = fun() ->
-        receive
-        after 1 -> ok
-        end
-    end,
+    beside_spinners(fun() -> deaths_fail_one_claim_each(4, 600, 20, fun() -> ok end) end),
+    Work = fun() -> receive after 1 -> ok end end,
     deaths_fail_one_claim_each(32, 60, 20, Work),
     beside_spinners(fun() -> deaths_fail_one_claim_each(32, 30, 10, Work) end),
     ?assert(info(waits) > 0).
@@ -136,27 +129,18 @@ beside_spinners(Fun) ->
 
 spin() -> spin().
 
-a_dead_worker_that_is_checked_in_is_not_given_out(_Config) ->
-    start(2),
-    [
-        begin
-            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
-            kill(Worker),
-            _ = weir_pool:checkin(?POOL, Ticket),
-            a_live_worker_is_claimed()
-        end
-     || _ <- lists:seq(1, 200)
-    ].
-
 %% ---------------------------------------------------------------- 2: processes that take long to die
 
-a_claimer_that_takes_long_to_die_keeps_nobody_waiting(_Config) ->
-    until(fun() ->
-        start(2),
-        InTime = served_beside_a_claimer_that_is_dying(),
-        ok = weir_pool:stop(?POOL),
-        InTime
-    end).
+a_process_that_takes_long_to_die_keeps_nobody_waiting(_Config) ->
+    [
+        until(fun() ->
+            start(2),
+            InTime = IsServedInTime(),
+            ok = weir_pool:stop(?POOL),
+            InTime
+        end)
+     || IsServedInTime <- [fun served_beside_a_claimer_that_is_dying/0, fun served_beside_a_waiter_that_is_dying/0]
+    ].
 
 served_beside_a_claimer_that_is_dying() ->
     {Slow, Busy} = holder(fun own_much/0),
@@ -176,14 +160,6 @@ served_beside_a_claimer_that_is_dying() ->
     InTime.
 
 %% The queue grants the worker to a waiter that is dying, and does not wait until it is dead.
-a_waiter_that_takes_long_to_die_keeps_nobody_waiting(_Config) ->
-    until(fun() ->
-        start(2),
-        InTime = served_beside_a_waiter_that_is_dying(),
-        ok = weir_pool:stop(?POOL),
-        InTime
-    end).
-
 served_beside_a_waiter_that_is_dying() ->
     {First, Worker} = holder(),
     {Second, _} = holder(),
@@ -271,25 +247,6 @@ shared_processes_ask_nobody_whether_he_lives(_Config) ->
         end
      || Module <- Modules
     ].
-
-%% ---------------------------------------------------------------- 3: processes that connect themselves
-
-one_who_connects_again_has_one_holder(_Config) ->
-    ok = weir_pool:start(?POOL, #{size => 1, worker => none}),
-    {ok, 1} = weir_pool:add_worker(?POOL, a),
-    {ok, Member} = weir_pool_life_worker:start_link(),
-    Do = fun(Fun) -> gen_server:call(Member, {run, Fun}) end,
-    {ok, 1} = Do(fun() -> weir_pool:connect(?POOL, a) end),
-    {Holder, Member} = holder(),
-    ok = Do(fun() -> weir_pool:disconnect(?POOL, a) end),
-    ok = gen_server:cast(Member, {run, fun() -> weir_pool:connect(?POOL, a) end}),
-    Second = weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => 100}),
-    weir_kit:none(second_holder, [Pid || {ok, Pid} <- [Second]]),
-    ?assert(is_process_alive(Holder)),
-    Holder ! let_go,
-    ?assertEqual({ok, Member}, weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()})),
-    true = unlink(Member),
-    kill(Member).
 
 %% ---------------------------------------------------------------- 4: a new pool
 
@@ -387,18 +344,6 @@ small_pools(Max, While) ->
 
 %% ---------------------------------------------------------------- 6: time-outs of others
 
-the_time_out_of_another_server_kills_no_worker(_Config) ->
-    start(2),
-    Before = lists:sort(workers()),
-    {ok, Elsewhere} = weir_pool_life_worker:start_link(),
-    Hang = {run, fun() -> receive go -> ok end end},
-    ?assertExit({timeout, _}, weir_pool:claim(?POOL, fun(_) -> gen_server:call(Elsewhere, Hang, 1) end)),
-    _ = sys:get_state(weir_pool_test_lib:manager(?POOL)),
-    ?assertEqual(0, info(abandoned)),
-    ?assertEqual(Before, lists:sort(workers())),
-    true = unlink(Elsewhere),
-    kill(Elsewhere).
-
 the_time_out_of_a_nested_claim_kills_only_its_worker(_Config) ->
     start(2),
     Test = self(),
@@ -419,63 +364,7 @@ the_time_out_of_a_nested_claim_kills_only_its_worker(_Config) ->
             ?assert(is_process_alive(Outer))
     end.
 
-%% ---------------------------------------------------------------- 7: changes that do not end
-
-a_start_that_hangs_does_not_end_all_resizing(_Config) ->
-    Hangs = counters:new(1, []),
-    Script = fun() ->
-        case counters:get(Hangs, 1) of
-            0 -> start;
-            _ -> receive never -> ok end
-        end
-    end,
-    ok = weir_pool:start(?POOL, #{size => 1, worker => {weir_pool_life_worker, start_script, [Script]}}),
-    ok = counters:put(Hangs, 1, 1),
-    ?assertEqual({error, timeout}, weir_pool:resize(?POOL, 3, 50)),
-    ok = counters:put(Hangs, 1, 0),
-    ?assertEqual(ok, weir_pool:resize(?POOL, 2)),
-    ?assertEqual(2, info(live)).
-
-the_holder_cannot_wait_for_itself(_Config) ->
-    start(1),
-    {ok, {Replaced, Drained}} = weir_pool:claim(?POOL, fun(_) ->
-        {weir_pool:replace(?POOL, 1), weir_pool:drain(?POOL, infinity)}
-    end),
-    ?assertEqual({{error, held_by_caller}, {error, held_by_caller}}, {Replaced, Drained}),
-    ?assertEqual(ok, weir_pool:replace(?POOL, 1)).
-
 %% ---------------------------------------------------------------- 8: resize with overflow
-
-growing_over_an_overflow_start_that_fails(_Config) ->
-    Test = self(),
-    Script = fun
-        (1) ->
-            start;
-        (_) ->
-            Test ! {starting, self()},
-            receive
-                {go, Result} -> Result
-            end
-    end,
-    Worker = {weir_pool_life_worker, start_script, [Script]},
-    Opts = #{size => 1, pass_slot => true, worker => Worker, overflow => #{max => 1, linger => 0}},
-    ok = weir_pool:start(?POOL, Opts),
-    {Holder, _} = holder(),
-    {error, busy} = weir_pool:claim(?POOL, fun ping/1),
-    ForOverflow =
-        receive
-            {starting, Starter} -> Starter
-        end,
-    Manager = weir_pool_test_lib:manager(?POOL),
-    {Pid, _} = Resizer = weir_kit:start(fun() -> weir_pool:resize(?POOL, 2) end),
-    %% The resizer has sent its request, and waits for the answer.
-    Waits = [{monitors, [{process, Manager}]}, {status, waiting}],
-    until(fun() -> process_info(Pid, [monitors, status]) =:= Waits end),
-    Holder ! let_go,
-    _ = sys:get_state(Manager),
-    ForOverflow ! {go, {error, refused}},
-    ?assertEqual({error, {start_failed, 2, refused}}, weir_kit:result(Resizer)),
-    ?assertEqual(1, info(size)).
 
 shrinking_leaves_no_surplus(_Config) ->
     %% A tick would find the surplus a second later, or more.
@@ -520,47 +409,26 @@ nobody_waits_beside_an_idle_worker(_Config) ->
 
 %% ---------------------------------------------------------------- 10: as in poolboy and pooler
 
-all_workers_on_demand(_Config) ->
-    start(0, #{overflow => #{max => 2, linger => 0}}),
-    ?assertEqual(0, info(live)),
-    until(fun() ->
-        is_soon(fun() ->
-            ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => weir_kit:wait_ms()})),
-            until(fun() -> info(live) =:= 0 end)
-        end)
-    end).
-
-%% The linger time begins at the release. The first edition took two seconds for a millisecond.
+%% The linger time begins at the release. The first edition took two seconds for a millisecond. A pool of size 0 has
+%% workers for overflow only.
 a_worker_for_overflow_lingers_as_long_as_it_is_told(_Config) ->
     [
         until(fun() ->
-            start(1, #{overflow => #{max => 1, linger => Ms}}),
-            {Holder, _} = holder(),
+            start(Size, #{overflow => #{max => 1, linger => Ms}}),
+            ?assertEqual(Size, info(live)),
+            Holders = [holder() || _ <- lists:seq(1, Size)],
             {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => weir_kit:wait_ms()}),
             Start = erlang:monotonic_time(millisecond),
             ok = weir_pool:checkin(?POOL, Ticket),
             await_down(Worker),
             Took = erlang:monotonic_time(millisecond) - Start,
-            Holder ! let_go,
+            [Holder ! let_go || {Holder, _} <- Holders],
             ok = weir_pool:stop(?POOL),
             ?assert(Took >= Ms, {Took, Ms}),
             Took < Ms + 700
         end)
-     || Ms <- [1, 100, 900]
+     || {Size, Ms} <- [{0, 0}, {1, 0}, {1, 1}, {1, 100}, {1, 900}]
     ].
-
-a_worker_for_overflow_goes_when_it_is_returned(_Config) ->
-    start(1, #{overflow => #{max => 1, linger => 0}}),
-    {Holder, _} = holder(),
-    %% The first edition took a second, and more.
-    until(fun() ->
-        {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => weir_kit:wait_ms()}),
-        is_soon(fun() ->
-            ok = weir_pool:checkin(?POOL, Ticket),
-            await_down(Worker)
-        end)
-    end),
-    Holder ! let_go.
 
 work_that_is_overdue_is_abandoned_at_once(_Config) ->
     start(1),
@@ -707,8 +575,8 @@ use_once({waited, _} = Name) ->
 
 %% ---------------------------------------------------------------- 12: small
 
-an_erased_dictionary_leaves_nothing(_Config) ->
-    start(1),
+an_erased_dictionary_and_a_dead_claimer_leave_nothing(_Config) ->
+    start(1, #{abandoned => free}),
     Tables = tables(),
     [
         begin
@@ -717,17 +585,12 @@ an_erased_dictionary_leaves_nothing(_Config) ->
         end
      || _ <- lists:seq(1, 100)
     ],
-    until(fun() -> tables() =:= Tables orelse tables() end).
-
-tables() -> [{Table, ets:info(Table, size)} || Table <- ets:all(), ets:info(Table, owner) =:= whereis(weir_pool_sup)].
-
-claimers_that_die_leave_nothing(_Config) ->
-    start(1, #{abandoned => free}),
-    Tables = tables(),
     [kill(element(1, holder(fun() -> ok end, #{timeout => infinity}))) || _ <- lists:seq(1, 50)],
     [ok = one_shot() || _ <- lists:seq(1, 2000)],
     until(fun() -> tables() =:= Tables orelse tables() end),
     until(fun() -> info(claimed) =:= 0 end).
+
+tables() -> [{Table, ets:info(Table, size)} || Table <- ets:all(), ets:info(Table, owner) =:= whereis(weir_pool_sup)].
 
 %% The registry of the first edition did not answer for seconds.
 pools_start_and_stop_beside_claimers_that_die(_Config) ->
@@ -745,12 +608,3 @@ one_shot() ->
     Claim = fun() -> weir_pool:claim(?POOL, fun(_) -> ok end, #{timeout => infinity}) end,
     {ok, ok} = weir_kit:result(weir_kit:start(Claim)),
     ok.
-
-a_worker_without_its_supervisor_is_stopped(_Config) ->
-    ok = weir_pool:start(?POOL, #{size => 1, worker => {weir_pool_test_worker, start_stubborn, []}, shutdown => 10}),
-    [Worker] = workers(),
-    {parent, Parent} = process_info(Worker, parent),
-    kill(Parent),
-    until(fun() -> workers() =/= [Worker] andalso length(workers()) =:= 1 end),
-    ok = weir_pool:stop(?POOL),
-    await_down(Worker).

@@ -12,9 +12,6 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-%% Number of slots that a search reads before it hides slots.
--define(ALWAYS_READ, 24).
-
 init_per_suite(Config) ->
     ok = weir_pool_test_lib:setup(),
     weir_kit:quiet(Config).
@@ -39,34 +36,33 @@ each_checkin_makes_its_slot_found(_Config) ->
         ]
     end).
 
-%% A checkin as failed leaves the end of the claim to the manager.
-a_slot_that_the_manager_renews_is_found(_Config) ->
-    with_full_pool(60, fun([Ticket | _]) ->
-        ok = weir_pool:checkin(?MODULE, Ticket, fail),
-        await_claim_of(weir_pool:slot(Ticket))
-    end).
+%% After a checkin as failed, the manager ends the claim. A replacement marks the slot, and a search in between finds
+%% the marked slot.
+a_slot_is_found_after_its_claim_was_ended_or_its_mark_was_cleared(_Config) ->
+    [
+        with_full_pool(60, fun([Ticket | _]) ->
+            Slot = weir_pool:slot(Ticket),
+            Await = Begin(Slot),
+            {error, busy} = claim_elsewhere(),
+            ok = weir_pool:checkin(?MODULE, Ticket, How),
+            ok = Await(),
+            until(fun() -> claim_elsewhere() =:= {ok, Slot} end)
+        end)
+     || {Begin, How} <- [
+            {fun(_Slot) -> fun() -> ok end end, fail},
+            {fun replacement_under_way/1, ok},
+            {fun replacement_timed_out/1, ok}
+        ]
+    ].
 
-%% A replacement marks the slot. Searches in between find a marked slot.
-a_slot_is_found_after_a_replacement(_Config) ->
-    with_full_pool(60, fun([Ticket | _]) ->
-        Slot = weir_pool:slot(Ticket),
-        Replacing = weir_kit:start(fun() -> weir_pool:replace(?MODULE, Slot) end),
-        until(fun() -> state(weir_pool_terms:pool(?MODULE), Slot) =:= marked end),
-        {error, busy} = claim_elsewhere(),
-        ok = weir_pool:checkin(?MODULE, Ticket),
-        ok = weir_kit:result(Replacing),
-        await_claim_of(Slot)
-    end).
+replacement_under_way(Slot) ->
+    Replacing = weir_kit:start(fun() -> weir_pool:replace(?MODULE, Slot) end),
+    until(fun() -> state(weir_pool_terms:pool(?MODULE), Slot) =:= marked end),
+    fun() -> weir_kit:result(Replacing) end.
 
-a_slot_is_found_after_a_replacement_timed_out(_Config) ->
-    with_full_pool(60, fun([Ticket | _]) ->
-        Slot = weir_pool:slot(Ticket),
-        Replacing = weir_kit:start(fun() -> weir_pool:replace(?MODULE, Slot, 0) end),
-        {error, timeout} = weir_kit:result(Replacing),
-        {error, busy} = claim_elsewhere(),
-        ok = weir_pool:checkin(?MODULE, Ticket),
-        await_claim_of(Slot)
-    end).
+replacement_timed_out(Slot) ->
+    {error, timeout} = weir_kit:result(weir_kit:start(fun() -> weir_pool:replace(?MODULE, Slot, 0) end)),
+    fun() -> ok end.
 
 %% A process that is killed between two steps leaves a free slot hidden. The manager's next tick shows the slot.
 a_tick_shows_free_slots(_Config) ->
@@ -105,8 +101,6 @@ claim_elsewhere() ->
                 Error
         end
     end)).
-
-await_claim_of(Slot) -> until(fun() -> claim_elsewhere() =:= {ok, Slot} end).
 
 %% Claims the only free slot. The search that follows hides the slot.
 fill(Slot) ->
@@ -163,12 +157,6 @@ change_bits(N, Changes, Pool) ->
     [ok = weir_pool_bitmap:hide(Pool, Slot) || Slot <- Mine, Slot rem 3 =:= 0],
     [Slot || Slot <- Mine, Slot rem 3 =:= 0].
 
-a_free_slot_is_not_hidden(_Config) ->
-    with_free([3], fun(Pool) ->
-        ok = weir_pool_bitmap:hide(Pool, 2),
-        ?assert(is_shown(Pool, 2))
-    end).
-
 %% ---------------------------------------------------------------- notes
 
 a_note_changes_no_claim(_Config) ->
@@ -190,7 +178,7 @@ a_note_changes_no_claim(_Config) ->
     end).
 
 %% Each way in which the slot of a noted claim becomes free also sets the bit.
--define(WAYS, [released, taken_over, marked, unmarked, dead, disowned, revoked, vacated]).
+-define(WAYS, [released, taken_over, marked, hidden_marked, unmarked, dead, disowned, revoked, vacated]).
 
 each_end_of_a_noted_claim_shows_the_slot(_Config) ->
     [
@@ -213,6 +201,12 @@ end_claim(marked, Pool, Slot, Word) ->
     marked = weir_pool_word:mark(Pool, Slot),
     reserved = weir_pool_word:release(Pool, Slot, Word),
     weir_pool_word:unreserve(Pool, Slot);
+%% The manager may clear the mark after a search has hidden the marked slot.
+end_claim(hidden_marked, Pool, Slot, Word) ->
+    marked = weir_pool_word:mark(Pool, Slot),
+    ok = weir_pool_bitmap:hide(Pool, Slot),
+    ok = weir_pool_word:unmark(Pool, Slot),
+    end_claim(released, Pool, Slot, Word);
 end_claim(unmarked, Pool, Slot, Word) ->
     marked = weir_pool_word:mark(Pool, Slot),
     ok = weir_pool_word:unmark(Pool, Slot),
@@ -231,41 +225,7 @@ end_claim(vacated, Pool, Slot, _Word) ->
     ok = weir_pool_word:vacate(Pool, Slot),
     weir_pool_word:occupy(Pool, Slot).
 
-%% The manager may clear the mark after a search has hidden the marked slot.
-a_slot_that_was_hidden_under_a_mark_is_shown(_Config) ->
-    with_free([40], fun(Pool) ->
-        {ok, Word, _} = weir_pool_word:claim(Pool, 40, 7),
-        marked = weir_pool_word:mark(Pool, 40),
-        ok = weir_pool_bitmap:hide(Pool, 40),
-        ?assertEqual({marked, false}, {state(Pool, 40), is_shown(Pool, 40)}),
-        ok = weir_pool_word:unmark(Pool, 40),
-        free = weir_pool_word:release(Pool, 40, Word),
-        ?assert(is_shown(Pool, 40))
-    end).
-
 %% ---------------------------------------------------------------- searches
-
-%% A search in vain hides all slots but the first 24. Each slot that becomes free afterwards is found from everywhere.
-a_search_hides_what_is_claimed(_Config) ->
-    with_free([20, 60, 200], 10, fun(Pool) ->
-        Claims = [
-            begin
-                {ok, Word, _} = weir_pool_word:claim(Pool, Slot, 7),
-                {Slot, Word}
-            end
-         || Slot <- slots(Pool)
-        ],
-        none = weir_pool_word:find(Pool, 1, 8),
-        ?assertEqual(lists:seq(1, ?ALWAYS_READ), shown(Pool)),
-        [
-            begin
-                ok = end_claim(lists:nth(Slot rem length(?WAYS) + 1, ?WAYS), Pool, Slot, Word),
-                ?assertMatch({ok, Slot, _, _}, weir_pool_word:find(Pool, Slot rem 7 + 1, 8)),
-                none = weir_pool_word:find(Pool, 1, 8)
-            end
-         || {Slot, Word} <- Claims
-        ]
-    end).
 
 a_search_begins_anywhere_and_ends_with_overflow(_Config) ->
     [
@@ -300,54 +260,34 @@ a_slot_that_becomes_free_is_found_by_searches_under_way(_Config) ->
     with_free([60], fun(Pool) ->
         [{ok, _, _} = weir_pool_word:claim(Pool, Slot, 7) || Slot <- lists:seq(1, 59)],
         Stop = atomics:new(1, []),
-        Searches = atomics:new(2, []),
         Found = counters:new(1, []),
-        Searchers = [
-            weir_kit:start(fun() -> search_until_stopped(Pool, Stop, N, Searches, Found) end)
-         || N <- [1, 2]
-        ],
+        Searchers = [weir_kit:start(fun() -> search_until_stopped(Pool, Stop, N, Found) end) || N <- [1, 2]],
         [
             begin
                 {ok, Word, _} = claim_in_the_end(Pool, 60),
+                Before = counters:get(Found, 1),
                 ok = end_claim(Way, Pool, 60, Word),
-                %% A search that began before the slot was free may miss it. A search that begins now must find it.
-                Begun = [atomics:get(Searches, N) || N <- [1, 2]],
-                ok = await_found(Way, counters:get(Found, 1), Begun, Searches, Found, Pool)
+                until(fun() -> counters:get(Found, 1) > Before orelse {Way, state(Pool, 60), is_shown(Pool, 60)} end)
             end
          || _ <- lists:seq(1, Rounds), Way <- ?WAYS
         ],
         atomics:put(Stop, 1, 1),
         [ok = weir_kit:result(Searcher) || Searcher <- Searchers],
-        weir_kit:none(lost, lost(Pool))
+        weir_kit:none(lost, [60 || state(Pool, 60) =:= free, not is_shown(Pool, 60)])
     end).
 
-search_until_stopped(Pool, Stop, N, Searches, Found) ->
+search_until_stopped(Pool, Stop, N, Found) ->
+    _ =
+        case weir_pool_word:find(Pool, 1, N) of
+            {ok, 60, Word, _} ->
+                free = weir_pool_word:release(Pool, 60, Word),
+                counters:add(Found, 1, 1);
+            none ->
+                ok
+        end,
     case atomics:get(Stop, 1) of
-        1 ->
-            ok;
-        0 ->
-            case weir_pool_word:find(Pool, 1, N) of
-                {ok, 60, Word, _} ->
-                    free = weir_pool_word:release(Pool, 60, Word),
-                    counters:add(Found, 1, 1);
-                none ->
-                    ok
-            end,
-            atomics:add(Searches, N, 1),
-            search_until_stopped(Pool, Stop, N, Searches, Found)
-    end.
-
-%% The two searches may keep the slot from each other, but not for ten searches of each.
-await_found(Way, Before, Begun, Searches, Found, Pool) ->
-    case counters:get(Found, 1) > Before of
-        true ->
-            ok;
-        false ->
-            IsEnough = lists:all(fun({N, B}) -> atomics:get(Searches, N) > B + 10 end, lists:zip([1, 2], Begun)),
-            case IsEnough andalso counters:get(Found, 1) =:= Before of
-                true -> weir_kit:fault({not_found, Way, state(Pool, 60), is_shown(Pool, 60)});
-                false -> erlang:yield(), await_found(Way, Before, Begun, Searches, Found, Pool)
-            end
+        1 -> ok;
+        0 -> search_until_stopped(Pool, Stop, N, Found)
     end.
 
 claim_in_the_end(Pool, Slot) ->
@@ -355,75 +295,6 @@ claim_in_the_end(Pool, Slot) ->
         {ok, Word, Pid} -> {ok, Word, Pid};
         not_free -> claim_in_the_end(Pool, Slot)
     end.
-
-%% Claimers hoard slots, so that nearly all slots are taken and searches go far. Meanwhile the manager takes slots out
-%% of use and puts them back. When all processes have ended, a search finds each free slot. Some claimers know the pool
-%% with an earlier size.
-all_free_slots_are_found_after_a_storm(_Config) ->
-    Rounds = weir_kit:long(60, 300),
-    [
-        with_free(Sizes, fun(Pool) ->
-            Found = [found_after_a_storm(Pool, Round) || Round <- lists:seq(1, Rounds)],
-            ?assert(lists:sum(Found) > Rounds)
-        end)
-     || Sizes <- [[60], [130], [20, 60, 200], [57, 58]]
-    ].
-
-found_after_a_storm(#pool{limit = Limit} = Pool, Round) ->
-    Enough = Limit div 4 + 2,
-    Smaller = weir_pool_terms:reshape(Pool, Limit - Limit div 3, Limit - Limit div 3),
-    Hoarders = [
-        weir_kit:start(fun() -> hoard(lists:nth(N rem 2 + 1, [Pool, Smaller]), N, 200, Enough, []) end)
-     || N <- lists:seq(1, 5)
-    ],
-    Manager = weir_kit:start(fun() -> disturb(Pool, 100) end),
-    Held = lists:append([weir_kit:result(Hoarder) || Hoarder <- Hoarders]),
-    ok = weir_kit:result(Manager),
-    weir_kit:none(lost, [{Round, Slot} || Slot <- lost(Pool)]),
-    Free = [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free],
-    weir_kit:same(found, {Round, Free}, {Round, lists:sort(found_in_order(Pool, Round rem Limit + 1))}),
-    %% The next round begins with free slots.
-    [free = weir_pool_word:release(Pool, Slot, Word) || {Slot, Word} <- Held],
-    [ok = end_claim(vacated, Pool, Slot, none) || Slot <- Free],
-    weir_kit:none(lost, [{Round, Slot} || Slot <- lost(Pool)]),
-    length(Free).
-
-%% Claims and releases slots N times. Returns the claims that are under way in the end.
-hoard(_Pool, _Holder, 0, _Enough, Held) ->
-    Held;
-hoard(Pool, Holder, N, Enough, Held) ->
-    case length(Held) < Enough andalso weir_pool_word:find(Pool, rand:uniform(Pool#pool.limit), Holder) of
-        {ok, Slot, Word, _} ->
-            hoard(Pool, Holder, N - 1, Enough, [{Slot, Word} | Held]);
-        _NoneOrEnough ->
-            {Some, Others} = lists:partition(fun(_) -> rand:uniform(8) =:= 1 end, Held),
-            [?assertMatch(R when R =:= free; R =:= reserved, weir_pool_word:release(Pool, S, W)) || {S, W} <- Some],
-            erlang:yield(),
-            hoard(Pool, Holder, N - 1, Enough, Others)
-    end.
-
-%% Leaves no slot marked or reserved.
-disturb(_Pool, 0) ->
-    ok;
-disturb(Pool, N) ->
-    Slot = rand:uniform(Pool#pool.limit),
-    case rand:uniform(3) =:= 1 andalso weir_pool_word:reserve(Pool, Slot) of
-        ok ->
-            erlang:yield(),
-            ok = weir_pool_word:vacate(Pool, Slot),
-            erlang:yield(),
-            ok = weir_pool_word:occupy(Pool, Slot);
-        _ ->
-            Marked = weir_pool_word:mark(Pool, Slot),
-            erlang:yield(),
-            _ = Marked =:= marked andalso weir_pool_word:unmark(Pool, Slot),
-            %% A claim may end while its slot is marked, and then leaves the slot reserved.
-            case weir_pool_word:unreserve(Pool, Slot) of
-                ok -> ok;
-                State -> ?assert(lists:member(State, [free, taken]))
-            end
-    end,
-    disturb(Pool, N - 1).
 
 %% ---------------------------------------------------------------- pools without processes
 
@@ -469,9 +340,6 @@ shown(First, Last, Pool) ->
         none ->
             []
     end.
-
-%% Returns the free slots that no search finds. There are none unless a process is between two steps.
-lost(Pool) -> [Slot || Slot <- slots(Pool), state(Pool, Slot) =:= free, not is_shown(Pool, Slot)].
 
 clear_bit(Pool, Slot) ->
     {Bitmap, Index, Bit, _More} = weir_pool_terms:bitmap(Pool, Slot),

@@ -18,12 +18,11 @@ all() ->
     [{group, Strategy} || Strategy <- ?STRATEGIES] ++ (weir_kit:cases(?MODULE) -- lists:usort(Grouped)).
 
 groups() ->
-    ByKey = [calls_by_key_are_answered_by_the_worker_of_the_key, casts_by_key_go_to_the_worker_of_the_key],
+    ByKey = [calls_and_casts_by_key_go_to_the_worker_of_the_key],
     WithoutKey = [calls_are_answered_by_the_next, casts_go_to_the_next, exits_of_calls_pass_through,
         a_bad_timeout_passes_through],
     Counted = [a_call_is_counted_while_it_is_under_way, a_replaced_workers_calls_are_counted_off,
-        a_resized_pools_calls_are_counted_off, a_killed_callers_call_is_counted_off,
-        the_application_stops_under_a_call],
+        a_resized_pools_calls_are_counted_off, the_application_stops_under_a_call],
     [
         {Strategy, [], ByKey ++ [C || lists:member(Strategy, ?WITHOUT_KEY), C <- WithoutKey] ++
             [C || lists:member(Strategy, ?COUNTED), C <- Counted]}
@@ -56,13 +55,15 @@ calls_are_answered_by_the_next(Config) ->
     ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-calls_by_key_are_answered_by_the_worker_of_the_key(Config) ->
+calls_and_casts_by_key_go_to_the_worker_of_the_key(Config) ->
     start(4, Config),
     [
         begin
             {ok, Worker} = weir_pool:pick(p, Key),
             ?assertEqual({ok, {Worker, Key}}, weir_pool:call_key(p, Key, {echo, Key})),
-            ?assertEqual({ok, {Worker, Key}}, weir_pool:call_key(p, Key, {echo, Key}, infinity))
+            ?assertEqual({ok, {Worker, Key}}, weir_pool:call_key(p, Key, {echo, Key}, infinity)),
+            ?assertEqual(ok, weir_pool:cast_key(p, Key, {tell, self(), Key})),
+            ?assertEqual(Worker, receive {told, Pid, Key} -> Pid end)
         end
      || Key <- keys(4, Config)
     ],
@@ -74,18 +75,6 @@ casts_go_to_the_next(Config) ->
     [?assertEqual(ok, weir_pool:cast(p, {tell, self(), N})) || N <- lists:seq(1, 30)],
     Told = [receive {told, Worker, N} -> Worker end || N <- lists:seq(1, 30)],
     ?assertEqual([], lists:usort(Told) -- workers(p)),
-    ok = weir_pool:stop(p).
-
-casts_by_key_go_to_the_worker_of_the_key(Config) ->
-    start(4, Config),
-    [
-        begin
-            {ok, Worker} = weir_pool:pick(p, Key),
-            ?assertEqual(ok, weir_pool:cast_key(p, Key, {tell, self(), Key})),
-            ?assertEqual(Worker, receive {told, Pid, Key} -> Pid end)
-        end
-     || Key <- keys(4, Config)
-    ],
     ok = weir_pool:stop(p).
 
 %% Exits are those of gen_server:call/3.
@@ -123,13 +112,17 @@ exception(Fun) ->
         Class:Reason -> {Class, Reason}
     end.
 
+%% Also if the caller is killed.
 a_call_is_counted_while_it_is_under_way(Config) ->
     start(3, Config),
     Callers = [spawn_caller(key(Config)) || _ <- lists:seq(1, 9)],
     [receive {waiting, _} -> ok end || _ <- Callers],
     ?assertMatch({ok, #{calls := 9, claimed := 0}}, weir_pool:info(p)),
+    {Killed, Spared} = lists:split(4, Callers),
+    [kill(Caller) || Caller <- Killed],
+    until(fun() -> calls(p) =:= 5 end),
     {ok, 3} = weir_pool:broadcast(p, answer),
-    [?assertEqual({ok, answered}, result(Caller)) || Caller <- Callers],
+    [?assertEqual({ok, answered}, result(Caller)) || Caller <- Spared],
     ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
@@ -167,19 +160,6 @@ a_resized_pools_calls_are_counted_off(Config) ->
     ?assertMatch({ok, #{size := 60, calls := 0}}, weir_pool:info(p)),
     ok = weir_pool:stop(p).
 
-%% By the pool's manager.
-a_killed_callers_call_is_counted_off(Config) ->
-    start(2, Config),
-    Callers = [spawn_caller(key(Config)) || _ <- lists:seq(1, 6)],
-    [receive {waiting, _} -> ok end || _ <- Callers],
-    {Killed, Spared} = lists:split(4, Callers),
-    [kill(Caller) || Caller <- Killed],
-    until(fun() -> {ok, #{calls := Calls}} = weir_pool:info(p), Calls =:= 2 end),
-    {ok, 2} = weir_pool:broadcast(p, answer),
-    [?assertEqual({ok, answered}, result(Caller)) || Caller <- Spared],
-    ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
-
 %% The calls end by the exits of their workers, not by the lack of a table.
 the_application_stops_under_a_call(Config) ->
     start(2, Config),
@@ -204,31 +184,18 @@ calls_without_a_pool_or_a_worker_are_errors(_Config) ->
     ?assertEqual({ok, []}, weir_pool:map(p, Fun)),
     ok = weir_pool:stop(p).
 
-a_broadcast_reaches_all_workers(_Config) ->
+%% Vacant slots are skipped.
+broadcasts_and_maps_reach_all_workers_in_order(_Config) ->
+    start_with_holes(p, 6, [1, 3, 6]),
+    Test = self(),
+    ?assertEqual({ok, workers(p)}, weir_pool:map(p, fun(Pid) -> Test ! {visited, Pid}, Pid end)),
+    ?assertEqual(workers(p), [receive {visited, Pid} -> Pid end || _ <- [1, 2, 3]]),
+    ?assertEqual({ok, 3}, weir_pool:broadcast(p, message)),
+    ok = weir_pool:stop(p),
     start(5, []),
     ?assertEqual({ok, 5}, weir_pool:broadcast(p, {tell, self(), hello})),
     Told = [receive {told, Worker, hello} -> Worker end || _ <- lists:seq(1, 5)],
     ?assertEqual(lists:sort(workers(p)), lists:sort(Told)),
-    ok = weir_pool:stop(p).
-
-broadcast_and_map_skip_vacant_slots(_Config) ->
-    start_with_holes(p, 6, [1, 3, 6]),
-    ?assertEqual({ok, 3}, weir_pool:broadcast(p, message)),
-    ?assertEqual({ok, workers(p)}, weir_pool:map(p, fun(Pid) -> Pid end)),
-    ?assertEqual({ok, [pong, pong, pong]}, weir_pool:map(p, fun(Pid) -> gen_server:call(Pid, ping) end)),
-    ok = weir_pool:stop(p).
-
-a_map_goes_over_the_slots_in_order(_Config) ->
-    start(7, []),
-    Test = self(),
-    ?assertEqual(
-        {ok, [{1, Worker} || Worker <- workers(p)]},
-        weir_pool:map(p, fun(Pid) ->
-            Test ! {visited, Pid},
-            {1, Pid}
-        end)
-    ),
-    ?assertEqual(workers(p), [receive {visited, Pid} -> Pid end || _ <- lists:seq(1, 7)]),
     ok = weir_pool:stop(p).
 
 exceptions_of_the_fun_pass_through_a_map(_Config) ->
@@ -340,7 +307,6 @@ calls_that_fail_at_once_are_counted_off(_Config) ->
 %% nothing is left in a table. The counts of another pool, whose callers live, are right all the time.
 callers_killed_at_random_moments_are_counted_off(_Config) ->
     Tables = tables(),
-    Test = self(),
     start(3, [{strategy, least_loaded}]),
     Pool = weir_pool_life_lib:pool(1, #{strategy => least_loaded}),
     ok = weir_pool:start(q, Pool),
@@ -349,8 +315,7 @@ callers_killed_at_random_moments_are_counted_off(_Config) ->
     until(fun() -> calls(q) =:= 3 end),
     [
         begin
-            Victims = [spawn(fun() -> Test ! {begun, self()}, call_for_ever() end) || _ <- lists:seq(1, 50)],
-            [receive {begun, Victim} -> ok end || Victim <- Victims],
+            Victims = calling_for_ever(50),
             [
                 begin
                     [erlang:yield() || _ <- lists:seq(1, rand:uniform(8))],
@@ -367,8 +332,7 @@ callers_killed_at_random_moments_are_counted_off(_Config) ->
     [Worker] = workers(q),
     [begin Worker ! idle, ?assertEqual({ok, ok}, result(Caller)) end || Caller <- Living],
     %% The callers of a pool that was killed leave nothing either.
-    Last = [spawn(fun() -> Test ! {begun, self()}, call_for_ever() end) || _ <- lists:seq(1, 50)],
-    [receive {begun, Victim} -> ok end || Victim <- Last],
+    Last = calling_for_ever(50),
     weir_pool_test_lib:kill_manager(p),
     [kill(Victim) || Victim <- Last],
     until(fun() -> weir_pool_test_lib:settled(p, 3) end),
@@ -391,6 +355,12 @@ is_counted_right() ->
     ?assertEqual(3, calls(p)),
     {ok, 3} = weir_pool:broadcast(p, answer),
     [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- Blocked].
+
+%% Returns N processes when each has begun to call.
+calling_for_ever(N) ->
+    Test = self(),
+    Victims = [spawn(fun() -> Test ! {begun, self()}, call_for_ever() end) || _ <- lists:seq(1, N)],
+    [receive {begun, Victim} -> Victim end || Victim <- Victims].
 
 call_for_ever() ->
     _ = exception(fun() -> weir_pool:call(p, {echo, 1}) end),

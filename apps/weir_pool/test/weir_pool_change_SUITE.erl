@@ -8,12 +8,12 @@
 
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
 -import(weir_pool_test_lib, [
-    kill_manager/1, manager/1, slots/1, workers/1, settled/2, start_parent/1, stop_parent/1, nothing_left_soon/0,
+    each/2, manager/1, slots/1, workers/1, settled/2, start_parent/1, stop_parent/1, nothing_left_soon/0,
     messages_of_pools/0, start_blocked/2
 ]).
 -import(weir_pool_life_lib, [
-    pool/1, pool/2, slot_script/2, gated/1, await_blocked/1, go/2, settle/2, workers_alive/0, claimer/1, release/1,
-    kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1, pickers/2, stop_pickers/1, word/2
+    start/2, pool/1, pool/2, slot_script/2, gated/1, await_blocked/1, go/2, settle/2, workers_alive/0, claimer/1,
+    release/1, kill_claimer/1, worker_of/1, slot_of/1, busy/1, idle/1, pickers/2, stop_pickers/1, word/2
 ]).
 
 all() -> weir_kit:cases(?MODULE).
@@ -59,175 +59,186 @@ all_gone() ->
 
 %% ---------------------------------------------------------------- resize
 
-%% Picks meanwhile always get a worker. Words, terms and processes are those of the new size.
-picks_get_workers_during_a_resize(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts)),
-            settle(p, 1),
-            Pickers = pickers(p, weir_kit:long(1, 2)),
-            [
-                begin
-                    ?assertEqual(ok, weir_pool:resize(p, Size)),
-                    ?assertMatch({ok, #{size := Size, limit := Size}}, weir_pool:info(p)),
-                    settle(p, Size)
-                end
-             || Size <- [5, 40, 3, 60, 60, 1, 17, 1]
-            ],
-            weir_kit:none(wrong_picks, stop_pickers(Pickers)),
-            ok = weir_pool:stop(p),
-            all_gone()
-        end
-     || Opts <- [#{}, ?ASYNC, #{restart => temporary, shutdown => brutal_kill}]
-    ].
+%% Words, terms and processes are those of the new size.
+picks_get_workers_during_changes(_Config) ->
+    each([#{}, ?ASYNC, #{restart => temporary, shutdown => brutal_kill}], fun(Opts) ->
+        start(1, Opts),
+        Pickers = pickers(p, 2),
+        [
+            begin
+                ?assertEqual(ok, weir_pool:resize(p, Size)),
+                ?assertMatch({ok, #{size := Size, limit := Size}}, weir_pool:info(p)),
+                settle(p, Size)
+            end
+         || Size <- [5, 40, 3, 60, 60, 1, 17, 1]
+        ],
+        [
+            begin
+                [Old] = slots(p),
+                ?assertEqual(ok, weir_pool:replace(p, 1)),
+                ?assertNotEqual([Old], slots(p))
+            end
+         || _ <- lists:seq(1, weir_kit:long(40, 100))
+        ],
+        weir_kit:none(wrong_picks, stop_pickers(Pickers)),
+        settle(p, 1),
+        ok = weir_pool:stop(p),
+        all_gone()
+    end).
 
-%% The workers of the first slots stay.
-the_workers_of_the_first_slots_stay_in_a_resize(_Config) ->
-    ok = weir_pool:start(p, pool(4)),
-    Before = slots(p),
-    ok = weir_pool:resize(p, 6),
-    ?assertEqual(Before, lists:sublist(slots(p), 4)),
-    ok = weir_pool:resize(p, 2),
-    ?assertEqual(lists:sublist(Before, 2), slots(p)),
-    settle(p, 2),
-    ok = weir_pool:resize(p, 4),
-    ?assertEqual(lists:sublist(Before, 2), lists:sublist(slots(p), 2)),
-    ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
+%% A slot that is claimed, given up and taken back has the worker that was to go.
+a_resize_keeps_the_workers_of_the_slots_that_stay(_Config) ->
+    each([#{}, ?ASYNC], fun(Opts) ->
+        start(4, Opts),
+        Before = slots(p),
+        ok = weir_pool:resize(p, 6),
+        settle(p, 6),
+        ?assertEqual(Before, lists:sublist(slots(p), 4)),
+        Claimers = [claimer(p) || _ <- lists:seq(1, 6)],
+        [ok = weir_pool:resize(p, Size) || Size <- [1, 2, 4]],
+        ?assertEqual(Before, slots(p)),
+        ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
+        [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+        settle(p, 4),
+        ?assertEqual(Before, slots(p)),
+        ok = weir_pool:resize(p, 2),
+        settle(p, 2),
+        ?assertEqual(lists:sublist(Before, 2), slots(p)),
+        ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p))
+    end).
 
+%% A worker beyond the new size that dies in its claim has no successor.
 a_smaller_pool_lets_claims_end(_Config) ->
-    ok = weir_pool:start(p, pool(4)),
-    Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
-    ?assertEqual(ok, weir_pool:resize(p, 1)),
-    ?assertMatch({ok, #{size := 1, limit := 1}}, weir_pool:info(p)),
-    ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
-    {[Staying], Leaving} = lists:partition(fun(Claimer) -> slot_of(Claimer) =:= 1 end, Claimers),
-    ?assertEqual([{ok, worker_of(Staying)}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 20)])),
-    %% Claimers keep their workers.
-    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
-    [
-        begin
-            ?assertEqual(ok, release(Claimer)),
-            await_down(worker_of(Claimer))
-        end
-     || Claimer <- Leaving
+    each([#{}, ?ASYNC], fun(Opts) ->
+        start(4, Opts),
+        Claimers = [claimer(p) || _ <- [1, 2, 3, 4]],
+        ?assertEqual(ok, weir_pool:resize(p, 1)),
+        ?assertMatch({ok, #{size := 1, limit := 1}}, weir_pool:info(p)),
+        ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
+        {[Staying], [Dead | Leaving]} = lists:partition(fun(Claimer) -> slot_of(Claimer) =:= 1 end, Claimers),
+        ?assertEqual([{ok, worker_of(Staying)}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 20)])),
+        [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
+        kill(worker_of(Dead)),
+        _ = release(Dead),
+        [
+            begin
+                ?assertEqual(ok, release(Claimer)),
+                await_down(worker_of(Claimer))
+            end
+         || Claimer <- Leaving
+        ],
+        ?assertEqual(ok, release(Staying)),
+        settle(p, 1),
+        ?assertEqual({ok, worker_of(Staying)}, weir_pool:pick(p))
+    end).
+
+%% A drain returns after that. A resize and a replacement do not wait.
+workers_finish_their_work_before_they_stop(_Config) ->
+    Drain = fun() -> weir_pool:drain(p, infinity) end,
+    Changes = [
+        {fun() -> weir_pool:resize(p, 1) end, returns},
+        {fun() -> weir_pool:replace(p, 2) end, returns},
+        {Drain, waits},
+        {fun() -> {weir_pool:replace(p, 2), Drain()} =:= {ok, ok} andalso ok end, waits}
     ],
-    ?assertEqual(ok, release(Staying)),
-    settle(p, 1),
-    ?assertEqual({ok, worker_of(Staying)}, weir_pool:pick(p)),
-    ok = weir_pool:stop(p).
+    each(Changes, fun({Change, Waits}) ->
+        start(2, #{shutdown => infinity}),
+        [_, Second] = slots(p),
+        busy(Second),
+        Test = self(),
+        [gen_server:cast(Second, {run, fun() -> Test ! {did, N} end}) || N <- [1, 2, 3]],
+        {Pid, _} = Changer = weir_kit:start(Change),
+        until(fun() -> not lists:member(Second, slots(p)) end),
+        case Waits of
+            returns -> ?assertEqual(ok, result(Changer));
+            waits -> ?assert(is_process_alive(Pid))
+        end,
+        ?assert(is_process_alive(Second)),
+        idle(Second),
+        _ = Waits =:= waits andalso ?assertEqual(ok, result(Changer)),
+        await_down(Second),
+        weir_kit:same(did, [1, 2, 3], [N || {did, N} <- weir_kit:take_messages()])
+    end).
 
-%% The pool has the slot again, with the worker that was to go.
-a_slot_that_is_taken_back_keeps_its_worker(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(3, Opts)),
-            settle(p, 3),
-            Before = slots(p),
-            Claimers = [claimer(p) || _ <- [1, 2, 3]],
-            ok = weir_pool:resize(p, 1),
-            ok = weir_pool:resize(p, 2),
-            ok = weir_pool:resize(p, 3),
-            ?assertEqual(Before, slots(p)),
-            ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
-            [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-            settle(p, 3),
-            ?assertEqual(Before, slots(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
-workers_finish_their_work_in_a_smaller_pool(_Config) ->
-    ok = weir_pool:start(p, pool(2, #{shutdown => infinity})),
-    [_, Second] = slots(p),
-    busy(Second),
-    Test = self(),
-    [gen_server:cast(Second, {run, fun() -> Test ! {did, N} end}) || N <- [1, 2, 3]],
-    ?assertEqual(ok, weir_pool:resize(p, 1)),
-    ?assertEqual({error, {bad_size, 0}}, weir_pool:resize(p, 0)),
-    ?assert(is_process_alive(Second)),
-    idle(Second),
-    [receive {did, N} -> ok end || N <- [1, 2, 3]],
-    await_down(Second),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
-
-a_resize_that_fails_changes_nothing(_Config) ->
-    Mode = switched(2, #{}),
-    {Before, Shape} = {slots(p), shape()},
-    [
-        begin
-            switch(Mode, {only, 4, Result}),
-            ?assertEqual({error, {start_failed, 4, Reason}}, weir_pool:resize(p, 5)),
-            ?assertEqual({Before, Shape}, {slots(p), shape()}),
-            settle(p, 2)
-        end
-     || {Result, Reason} <- [
-            {{error, no}, no},
-            {wrong, {bad_return, {weir_pool_life_worker, start_script, wrong}}}
-        ]
+a_change_that_fails_changes_nothing(_Config) ->
+    Resize = fun() -> weir_pool:resize(p, 5) end,
+    Replace = fun() -> weir_pool:replace(p, 2) end,
+    Replacements = [
+        {Replace, {error, no}, {start_failed, 2, no}},
+        {Replace, ignore, {start_failed, 2, ignore}}
     ],
-    switch(Mode, start),
-    ?assertEqual(ok, weir_pool:resize(p, 5)),
-    settle(p, 5),
-    %% A start that returns `ignore' leaves its slot vacant, as when a pool starts.
-    switch(Mode, {only, 6, ignore}),
-    ?assertEqual(ok, weir_pool:resize(p, 7)),
-    ?assertMatch([undefined, Seventh] when is_pid(Seventh), lists:nthtail(5, slots(p))),
-    ok = weir_pool:stop(p).
+    Resizes = [
+        {Resize, {only, 4, {error, no}}, {start_failed, 4, no}},
+        {Resize, {only, 4, wrong}, {start_failed, 4, {bad_return, {weir_pool_life_worker, start_script, wrong}}}}
+    ],
+    each([{#{}, Replacements ++ Resizes}, {?ASYNC, Replacements}], fun({Opts, Failures}) ->
+        Mode = switched(2, Opts),
+        {Before, Shape} = {slots(p), shape()},
+        [
+            begin
+                switch(Mode, Starts),
+                ?assertEqual({error, Error}, Change()),
+                ?assertEqual({Before, Shape}, {slots(p), shape()}),
+                settle(p, 2)
+            end
+         || {Change, Starts, Error} <- Failures
+        ],
+        switch(Mode, start),
+        ?assertEqual({ok, ok}, {Replace(), Resize()}),
+        settle(p, 5)
+    end).
 
 %% Workers that have started are stopped again, and starts that hang are ended.
-a_resize_with_a_start_that_hangs_times_out(_Config) ->
-    [
-        begin
-            Mode = switched(2, #{}),
-            {Before, Shape} = {slots(p), shape()},
-            switch(Mode, Hangs),
-            ?assertEqual({error, timeout}, weir_pool:resize(p, 4, 50)),
-            ?assertEqual({Before, Shape}, {slots(p), shape()}),
-            %% The start ends too late.
-            go(blocked(), start),
-            settle(p, 2),
-            ?assertEqual(Before, slots(p)),
-            switch(Mode, start),
-            ?assertEqual(ok, weir_pool:resize(p, 4, infinity)),
-            ?assertEqual(Before, lists:sublist(slots(p), 2)),
-            settle(p, 4),
-            ok = weir_pool:stop(p),
-            all_gone()
-        end
-     || Hangs <- [signals, {only, 3, signals}, {only, 4, signals}]
-    ].
+a_change_that_times_out_changes_nothing(_Config) ->
+    Resize = fun(Ms) -> weir_pool:resize(p, 4, Ms) end,
+    Replace = fun(Ms) -> weir_pool:replace(p, 1, Ms) end,
+    Hangs = [{Resize, signals, 4}, {Resize, {only, 3, signals}, 4}, {Resize, {only, 4, signals}, 4}],
+    each([{Replace, signals, 2} | Hangs], fun({Change, Starts, Size}) ->
+        Mode = switched(2, #{}),
+        {Before, Shape} = {slots(p), shape()},
+        switch(Mode, Starts),
+        ?assertEqual({error, timeout}, Change(50)),
+        ?assertEqual({Before, Shape}, {slots(p), shape()}),
+        %% The start ends too late.
+        go(blocked(), start),
+        settle(p, 2),
+        ?assertEqual(Before, slots(p)),
+        switch(Mode, start),
+        ?assertEqual(ok, Change(infinity)),
+        settle(p, Size)
+    end).
+
+%% Returns the starts that have blocked before their time was over: all, but on a busy machine.
+blocked() ->
+    receive
+        {blocked, Pid, Slot} -> [{Pid, Slot} | blocked()]
+    after 0 -> []
+    end.
 
 %% The worker dies in the resize, and its successor dies after the resize. Both come back.
 a_worker_that_a_resize_has_started_is_started_again(_Config) ->
-    [
-        begin
-            Mode = switched(2, Opts),
-            Before = slots(p),
-            switch(Mode, signals),
-            Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 4) end),
-            [Third, Fourth] = lists:keysort(2, await_blocked(2)),
-            go([Third], start),
-            [First] = new_workers(Before),
-            switch(Mode, start),
-            kill(First),
-            go([Fourth], start),
-            ?assertEqual(ok, result(Resizer)),
-            settle(p, 4),
-            [
-                begin
-                    Worker = lists:nth(Slot, slots(p)),
-                    kill(Worker),
-                    until(fun() -> settled(p, 4) andalso not lists:member(Worker, slots(p)) end)
-                end
-             || Slot <- [3, 4, 3, 4]
-            ],
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC, #{restart => transient}]
-    ].
+    each([#{}, ?ASYNC, #{restart => transient}], fun(Opts) ->
+        Mode = switched(2, Opts),
+        Before = slots(p),
+        switch(Mode, signals),
+        Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 4) end),
+        [Third, Fourth] = lists:keysort(2, await_blocked(2)),
+        go([Third], start),
+        [First] = new_workers(Before),
+        switch(Mode, start),
+        kill(First),
+        go([Fourth], start),
+        ?assertEqual(ok, result(Resizer)),
+        settle(p, 4),
+        [
+            begin
+                Worker = lists:nth(Slot, slots(p)),
+                kill(Worker),
+                until(fun() -> settled(p, 4) andalso not lists:member(Worker, slots(p)) end)
+            end
+         || Slot <- [3, 4, 3, 4]
+        ]
+    end).
 
 %% Waits for workers that were not there before.
 new_workers(Before) ->
@@ -238,39 +249,28 @@ new_workers(Before) ->
         end
     end).
 
-%% The starts that have come to block before their time was over: all, but on a busy machine.
-blocked() ->
-    receive
-        {blocked, Pid, Slot} -> [{Pid, Slot} | blocked()]
-    after 0 -> []
-    end.
-
 %% A slot stays vacant if its start function returned `ignore', or its worker is not restarted.
 vacant_slots_stay_vacant_in_a_resize(_Config) ->
-    [
-        begin
-            Starts = counters:new(4, []),
-            Script = fun(Slot) ->
-                counters:add(Starts, Slot, 1),
-                case Slot rem 2 of
-                    0 -> ignore;
-                    1 -> start
-                end
-            end,
-            ok = weir_pool:start(p, maps:merge(slot_script(3, Script), Opts)),
-            until(fun() -> length(workers(p)) =:= 2 end),
-            [_, undefined, Third] = slots(p),
-            kill(Third),
-            until(fun() -> length(workers(p)) =:= 1 end),
-            ?assertEqual(ok, weir_pool:resize(p, 4)),
-            until(fun() -> counters:get(Starts, 4) =:= 1 end),
-            [?assertEqual(ok, weir_pool:replace(p, 1)) || _ <- [1, 2]],
-            ?assertMatch([First, undefined, undefined, undefined] when is_pid(First), slots(p)),
-            ?assertEqual([3, 1, 1, 1], [counters:get(Starts, Slot) || Slot <- [1, 2, 3, 4]]),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{restart => temporary}, maps:put(restart, temporary, ?ASYNC)]
-    ].
+    each([#{restart => temporary}, maps:put(restart, temporary, ?ASYNC)], fun(Opts) ->
+        Starts = counters:new(4, []),
+        Script = fun(Slot) ->
+            counters:add(Starts, Slot, 1),
+            case Slot rem 2 of
+                0 -> ignore;
+                1 -> start
+            end
+        end,
+        ok = weir_pool:start(p, maps:merge(slot_script(3, Script), Opts)),
+        until(fun() -> length(workers(p)) =:= 2 end),
+        [_, undefined, Third] = slots(p),
+        kill(Third),
+        until(fun() -> length(workers(p)) =:= 1 end),
+        ?assertEqual(ok, weir_pool:resize(p, 4)),
+        until(fun() -> counters:get(Starts, 4) =:= 1 end),
+        [?assertEqual(ok, weir_pool:replace(p, 1)) || _ <- [1, 2]],
+        ?assertMatch([First, undefined, undefined, undefined] when is_pid(First), slots(p)),
+        ?assertEqual([3, 1, 1, 1], [counters:get(Starts, Slot) || Slot <- [1, 2, 3, 4]])
+    end).
 
 %% The first array has 16 slots or more. Claims made before it is not the only one are released after.
 claims_in_a_pool_that_has_grown_often_end(_Config) ->
@@ -281,8 +281,7 @@ claims_in_a_pool_that_has_grown_often_end(_Config) ->
     ?assertEqual(lists:seq(1, 300), lists:sort([slot_of(Claimer) || Claimer <- Claimers ++ More])),
     ?assertMatch({ok, #{claimed := 300}}, weir_pool:info(p)),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers ++ More],
-    settle(p, 300),
-    ok = weir_pool:stop(p).
+    settle(p, 300).
 
 %% Slots for overflow become others, and others become such, with the workers that they have.
 slots_for_overflow_become_regular_with_their_workers(_Config) ->
@@ -302,23 +301,26 @@ slots_for_overflow_become_regular_with_their_workers(_Config) ->
     %% Vacant slots are not filled by this change either.
     ok = weir_pool:resize(p, 1),
     settle(p, 1),
-    ?assertEqual(lists:sublist(Before, 1), element(2, weir_pool:workers(p))),
-    ok = weir_pool:stop(p).
+    ?assertEqual(lists:sublist(Before, 1), element(2, weir_pool:workers(p))).
 
-%% A claim that found no free worker has begun the start, which fails when the slot has become a regular one.
-a_failed_start_in_a_slot_that_became_regular_is_repeated(_Config) ->
-    Mode = switched(1, maps:merge(#{overflow => #{max => 2, linger => 0}}, ?ASYNC)),
-    Claimer = claimer(p),
-    switch(Mode, signals),
-    {error, busy} = weir_pool:claim(p, fun(_) -> ok end),
-    [{_, 2}] = Second = await_blocked(1),
-    ?assertEqual(ok, weir_pool:resize(p, 3)),
-    [{_, 3}] = Third = await_blocked(1),
-    switch(Mode, start),
-    go(Second ++ Third, {error, no}),
-    ok = release(Claimer),
-    settle(p, 3),
-    ok = weir_pool:stop(p).
+%% A claim that found no free worker has begun the start, which fails when the slot is about to become a regular one, or
+%% has become one.
+a_resize_takes_over_a_start_for_overflow_that_fails(_Config) ->
+    each([{#{}, {error, {start_failed, 2, no}}, 1}, {?ASYNC, ok, 3}], fun({Opts, Result, Size}) ->
+        Mode = switched(1, Opts#{overflow => #{max => 2, linger => 0}}),
+        Claimer = claimer(p),
+        switch(Mode, signals),
+        {error, busy} = weir_pool:claim(p, fun(_) -> ok end),
+        [{_, 2}] = Second = await_blocked(1),
+        Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 3) end),
+        [{_, 3}] = Third = await_blocked(1),
+        ok = release(Claimer),
+        switch(Mode, start),
+        go(Second, {error, no}),
+        ?assertEqual(Result, result(Resizer)),
+        go(Third, {error, no}),
+        settle(p, Size)
+    end).
 
 %% The surplus workers become workers for overflow. The pool stops
 %% them when they are idle, whether they were claimed before or not, and however that claim ends.
@@ -368,78 +370,47 @@ a_resize_beside_a_resize_is_refused(_Config) ->
     ?assertEqual(ok, result(Resizer)),
     settle(p, 4),
     ?assertEqual(ok, weir_pool:resize(p, 3)),
-    settle(p, 3),
-    ok = weir_pool:stop(p).
+    settle(p, 3).
 
 settle_size(Size) -> until(fun() -> settled(p, Size) end).
 
-a_dead_worker_in_a_slot_given_up_has_no_successor(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(2, Opts)),
-            settle(p, 2),
-            Claimers = [claimer(p), claimer(p)],
-            [Second] = [Claimer || Claimer <- Claimers, slot_of(Claimer) =:= 2],
-            ok = weir_pool:resize(p, 1),
-            kill(worker_of(Second)),
-            _ = [release(Claimer) || Claimer <- Claimers],
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
-%% The callers get an error, and the pool is whole again, as it was started first.
+%% The callers get an error. The next pool is whole and has the configured size, whatever it was before.
 a_killed_manager_ends_every_change(_Config) ->
-    Mode = switched(2, #{}),
-    Claimer = claimer(p),
+    Mode = switched(3, #{}),
     Before = slots(p),
-    Waiting = weir_kit:start(fun() -> weir_pool:replace(p, slot_of(Claimer)) end),
-    until(fun() -> word(p, slot_of(Claimer)) =:= marked end),
+    Claimers = lists:keysort(3, [claimer(p) || _ <- [1, 2, 3]]),
+    ok = weir_pool:resize(p, 2),
+    Waiting = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+    until(fun() -> word(p, 1) =:= marked end),
     switch(Mode, signals),
-    Starting = weir_kit:start(fun() -> weir_pool:replace(p, 3 - slot_of(Claimer)) end),
+    Starting = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
     Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 5) end),
-    Blocked = await_blocked(4),
+    Blocked = await_blocked(3),
     switch(Mode, start),
     kill(manager(p)),
     %% A supervisor inside a start function hears of the manager's end when the function returns. The restart waits for
     %% that, though not without a limit.
     go(Blocked, start),
     [?assertEqual({error, {pool_down, killed}}, result(Caller)) || Caller <- [Waiting, Starting, Resizer]],
-    ?assertEqual({error, worker_down}, release(Claimer)),
-    settle(p, 2),
+    [?assertEqual({error, worker_down}, release(Claimer)) || Claimer <- Claimers],
+    settle(p, 3),
     ?assertEqual(Before, Before -- slots(p)),
     ?assertEqual(ok, weir_pool:resize(p, 5)),
     [?assertEqual(ok, weir_pool:replace(p, Slot)) || Slot <- [1, 2]],
-    settle(p, 5),
-    ok = weir_pool:stop(p),
-    all_gone().
+    settle(p, 5).
 
-%% Workers that were claimed beyond the new size leave nothing.
-the_size_after_a_killed_manager_is_the_configured_one(_Config) ->
-    ok = weir_pool:start(p, pool(20)),
-    Claimers = [claimer(p) || _ <- lists:seq(1, 20)],
-    ok = weir_pool:resize(p, 2),
-    kill_manager(p),
-    {Released, Killed} = lists:split(10, Claimers),
-    [?assertEqual({error, worker_down}, release(Claimer)) || Claimer <- Released],
-    [kill_claimer(Claimer) || Claimer <- Killed],
-    settle(p, 20),
-    ?assertEqual([], [worker_of(Claimer) || Claimer <- Claimers, is_process_alive(worker_of(Claimer))]),
-    ok = weir_pool:stop(p),
-    all_gone().
-
-sizes_that_are_refused(_Config) ->
-    ok = weir_pool:start(p, pool(1)),
-    [
-        ?assertEqual({error, {bad_size, Size}}, weir_pool:resize(p, Size))
-     || Size <- [0, -1, 1.0, two, infinity, ?MAX_SIZE + 1]
-    ],
+changes_that_cannot_be_made_are_refused(_Config) ->
+    ok = weir_pool:start(p, pool(2)),
+    Sizes = [0, -1, 1.0, two, infinity, ?MAX_SIZE + 1],
+    [?assertEqual({error, {bad_size, Size}}, weir_pool:resize(p, Size)) || Size <- Sizes],
+    [?assertEqual({error, no_slot}, weir_pool:replace(p, Slot)) || Slot <- [0, 3, -1, 1.0, one]],
+    ?assertEqual(ok, weir_pool:resize(p, 2)),
     ok = weir_pool:start(q, pool(1, #{overflow => #{max => 10, linger => 0}})),
     ?assertEqual({error, {bad_size, ?MAX_SIZE - 9}}, weir_pool:resize(q, ?MAX_SIZE - 9)),
+    ok = weir_pool:start(members, #{size => 1, worker => none}),
+    ?assertEqual({error, no_workers}, weir_pool:replace(members, 1)),
     ?assertEqual({error, no_pool}, weir_pool:resize(no_such, 1)),
-    ?assertEqual(ok, weir_pool:resize(p, 1)),
-    [ok = weir_pool:stop(Name) || Name <- [p, q]].
+    ?assertEqual({error, no_pool}, weir_pool:replace(no_such, 1)).
 
 a_pool_that_starts_refuses_changes(_Config) ->
     {Starter, Blocked} = start_blocked(p, 1),
@@ -448,8 +419,7 @@ a_pool_that_starts_refuses_changes(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:drain(p, 0)),
     Blocked ! go,
     ?assertEqual(ok, result(Starter)),
-    ?assert(settled(p, 1)),
-    ok = weir_pool:stop(p).
+    ?assert(settled(p, 1)).
 
 %% All workers may die together, however many there are by then.
 the_default_intensity_follows_the_size(_Config) ->
@@ -464,94 +434,54 @@ the_default_intensity_follows_the_size(_Config) ->
         end
      || _ <- [1, 2]
     ],
-    ?assertEqual(Manager, manager(p)),
-    ok = weir_pool:stop(p).
+    ?assertEqual(Manager, manager(p)).
 
 %% ---------------------------------------------------------------- replace
 
-picks_get_workers_during_a_replacement(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts)),
-            settle(p, 1),
-            Pickers = pickers(p, 2),
-            [
-                begin
-                    [Old] = slots(p),
-                    ?assertEqual(ok, weir_pool:replace(p, 1)),
-                    ?assertNotEqual([Old], slots(p))
-                end
-             || _ <- lists:seq(1, weir_kit:long(40, 100))
-            ],
-            weir_kit:none(wrong_picks, stop_pickers(Pickers)),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
-replaced_workers_finish(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{shutdown => infinity})),
-    [Old] = slots(p),
-    busy(Old),
-    Test = self(),
-    [ok = weir_pool:cast(p, {run, fun() -> Test ! {did, N, self()} end}) || N <- [1, 2]],
-    ?assertEqual(ok, weir_pool:replace(p, 1)),
-    [New] = slots(p),
-    ok = weir_pool:cast(p, {run, fun() -> Test ! {did, 3, self()} end}),
-    receive {did, 3, New} -> ok end,
-    ?assert(is_process_alive(Old)),
-    idle(Old),
-    [receive {did, N, Old} -> ok end || N <- [1, 2]],
-    await_down(Old),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
-
-a_replacement_that_fails_keeps_the_worker(_Config) ->
-    [
-        begin
-            Mode = switched(2, Opts),
-            Before = slots(p),
-            [
-                begin
-                    switch(Mode, Result),
-                    ?assertEqual({error, {start_failed, 2, Reason}}, weir_pool:replace(p, 2)),
-                    ?assertEqual(Before, slots(p)),
-                    settle(p, 2)
-                end
-             || {Result, Reason} <- [{{error, no}, no}, {ignore, ignore}]
-            ],
-            switch(Mode, start),
-            ?assertEqual(ok, weir_pool:replace(p, 2)),
-            settle(p, 2),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
+%% A waiter gets the new worker, or the old one if the new one has died.
 a_replacement_waits_for_the_end_of_the_claim(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts)),
-            settle(p, 1),
-            Claimer = claimer(p),
-            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
-            until(fun() -> word(p, 1) =:= marked end),
-            ?assertEqual({ok, worker_of(Claimer)}, weir_pool:pick(p)),
-            ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
-            %% Somebody waits, too, and gets the new one.
-            Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
-            until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
-            ?assertEqual(ok, release(Claimer)),
-            ?assertEqual(ok, result(Replacer)),
-            {ok, New} = result(Waiter),
-            ?assertEqual([New], slots(p)),
-            ?assertNotEqual(worker_of(Claimer), New),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
+    Ends = [
+        {fun weir_pool_life_lib:release/1, ok},
+        {fun(Claimer) -> kill(worker_of(Claimer)) end, ok},
+        {fun kill_and_tick/1, ok},
+        {fun(Claimer) -> kill(hd(workers_alive() -- [worker_of(Claimer)])) end, {error, {start_failed, 1, killed}}}
+    ],
+    Pools = [#{}, ?ASYNC, #{abandoned => {wait, 1000}}, #{abandoned => free}],
+    each([{Opts, End, Result} || Opts <- Pools, {End, Result} <- Ends], fun({Opts, End, Result}) ->
+        start(1, Opts),
+        Claimer = claimer(p),
+        Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
+        until(fun() -> word(p, 1) =:= marked end),
+        ?assertEqual({ok, worker_of(Claimer)}, weir_pool:pick(p)),
+        ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
+        ?assertEqual({error, replacing}, weir_pool:replace(p, 1)),
+        Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => infinity}) end),
+        until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
+        _ = End(Claimer),
+        ?assertEqual(Result, result(Replacer)),
+        _ = Result =:= ok orelse released_though_not_replaced(Claimer),
+        {ok, Worker} = result(Waiter),
+        ?assertEqual([Worker], slots(p)),
+        ?assertEqual(Result =/= ok, Worker =:= worker_of(Claimer)),
+        settle(p, 1)
+    end).
+
+kill_and_tick(Claimer) ->
+    kill_claimer(Claimer),
+    manager(p) ! tick.
+
+%% The manager answers the caller of a replacement first, and unmarks the slot then.
+released_though_not_replaced(Claimer) ->
+    until(fun() -> word(p, 1) =:= taken end),
+    ?assertEqual(ok, release(Claimer)).
+
+a_replacement_that_times_out_keeps_the_worker(_Config) ->
+    start(1, #{}),
+    Claimer = claimer(p),
+    ?assertEqual({error, timeout}, weir_pool:replace(p, 1, 50)),
+    released_though_not_replaced(Claimer),
+    settle(p, 1),
+    ?assertEqual([worker_of(Claimer)], slots(p)).
 
 %% A worker that ignores the end of its supervisor does not remain either. The manager is suspended while the time of
 %% the change ends and the worker starts. An unused pool sends its manager no other messages. If a busy machine suspends
@@ -583,28 +513,6 @@ late_news_of_a_worker(Change, Ms) ->
 
 stubborn_workers() ->
     [Pid || Pid <- processes(), {weir_pool_test_worker, _, _} <- [proc_lib:translate_initial_call(Pid)]].
-
-a_replacement_that_times_out_keeps_the_worker(_Config) ->
-    Mode = switched(1, #{}),
-    Claimer = claimer(p),
-    ?assertEqual({error, timeout}, weir_pool:replace(p, 1, 50)),
-    ?assertEqual([worker_of(Claimer)], slots(p)),
-    %% The manager answers the caller first, and unmarks the slot then.
-    until(fun() -> word(p, 1) =:= taken end),
-    ?assertEqual(ok, release(Claimer)),
-    settle(p, 1),
-    ?assertEqual([worker_of(Claimer)], slots(p)),
-    %% A start that hangs.
-    switch(Mode, signals),
-    ?assertEqual({error, timeout}, weir_pool:replace(p, 1, 50)),
-    go(blocked(), start),
-    settle(p, 1),
-    ?assertEqual([worker_of(Claimer)], slots(p)),
-    switch(Mode, start),
-    ?assertEqual(ok, weir_pool:replace(p, 1)),
-    ?assertNotEqual([worker_of(Claimer)], slots(p)),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
 
 %% The manager refuses the change. When the caller releases its worker, nothing happens.
 the_holder_of_a_worker_cannot_wait_for_itself(_Config) ->
@@ -638,89 +546,28 @@ the_holder_of_a_worker_cannot_wait_for_itself(_Config) ->
     ?assertEqual(ok, weir_pool:drain(p, infinity)),
     all_gone().
 
-%% A replacement ends when the worker dies that it waits for.
-a_replacement_ends_when_the_worker_dies(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(2, Opts)),
-            settle(p, 2),
-            Claimer = claimer(p),
-            Slot = slot_of(Claimer),
-            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, Slot) end),
-            until(fun() -> word(p, Slot) =:= marked end),
-            kill(worker_of(Claimer)),
-            ?assertEqual(ok, result(Replacer)),
-            ?assertEqual({error, worker_down}, release(Claimer)),
-            settle(p, 2),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC],
-        _ <- lists:seq(1, 20)
-    ].
-
-%% The claimed worker stays, and so does its claim.
-a_replacement_whose_new_worker_dies_fails(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, Opts)),
-            settle(p, 1),
-            Claimer = claimer(p),
-            Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
-            until(fun() -> word(p, 1) =:= marked end),
-            [Spare] = workers_alive() -- [worker_of(Claimer)],
-            kill(Spare),
-            ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
-            %% The manager answers the caller first, and unmarks the slot then.
-            until(fun() -> word(p, 1) =:= taken end),
-            ?assertEqual(ok, release(Claimer)),
-            ?assertEqual([worker_of(Claimer)], slots(p)),
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
-a_replacement_that_cannot_be_made_is_refused(_Config) ->
-    ok = weir_pool:start(p, pool(2)),
-    [?assertEqual({error, no_slot}, weir_pool:replace(p, Slot)) || Slot <- [0, 3, -1, 1.0, one]],
-    ?assertEqual({error, no_pool}, weir_pool:replace(no_such, 1)),
-    ok = weir_pool:start(members, #{size => 1, worker => none}),
-    ?assertEqual({error, no_workers}, weir_pool:replace(members, 1)),
-    Claimers = [claimer(p), claimer(p)],
-    Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
-    until(fun() -> word(p, 2) =:= marked end),
-    ?assertEqual({error, replacing}, weir_pool:replace(p, 2)),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-    ?assertEqual(ok, result(Replacer)),
-    ok = weir_pool:stop(members),
-    ok = weir_pool:stop(p).
-
 %% Given up, or one for overflow, where a worker that was replaced would be one too many: while it starts, and while it
 %% waits.
 a_replacement_in_a_slot_given_up_ends(_Config) ->
-    [
-        begin
-            Mode = switched(2, Opts),
-            switch(Mode, signals),
-            First = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
-            Blocked = await_blocked(1),
-            ok = weir_pool:resize(p, 1),
-            go(Blocked, start),
-            ?assertEqual({error, no_slot}, result(First)),
-            settle(p, 1),
-            switch(Mode, start),
-            ok = weir_pool:resize(p, 2),
-            Claimers = [claimer(p), claimer(p)],
-            Second = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
-            until(fun() -> word(p, 2) =:= marked end),
-            ok = weir_pool:resize(p, 1),
-            ?assertEqual({error, no_slot}, result(Second)),
-            [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-            settle(p, 1),
-            ok = weir_pool:stop(p)
-        end
-     || Opts <- [#{}, #{overflow => #{max => 2, linger => 0}}]
-    ].
+    each([#{}, #{overflow => #{max => 2, linger => 0}}], fun(Opts) ->
+        Mode = switched(2, Opts),
+        switch(Mode, signals),
+        First = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
+        Blocked = await_blocked(1),
+        ok = weir_pool:resize(p, 1),
+        go(Blocked, start),
+        ?assertEqual({error, no_slot}, result(First)),
+        settle(p, 1),
+        switch(Mode, start),
+        ok = weir_pool:resize(p, 2),
+        Claimers = [claimer(p), claimer(p)],
+        Second = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
+        until(fun() -> word(p, 2) =:= marked end),
+        ok = weir_pool:resize(p, 1),
+        ?assertEqual({error, no_slot}, result(Second)),
+        [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+        settle(p, 1)
+    end).
 
 a_replacement_whose_new_supervisor_is_killed_fails(_Config) ->
     Mode = switched(1, #{}),
@@ -730,34 +577,33 @@ a_replacement_whose_new_supervisor_is_killed_fails(_Config) ->
     [kill(Sup) || {Sup, 1} <- Blocked],
     ?assertEqual({error, {start_failed, 1, killed}}, result(Replacer)),
     go(Blocked, start),
-    settle(p, 1),
-    ok = weir_pool:stop(p).
+    settle(p, 1).
 
-%% The check is not waited for: whatever it finds, the worker goes.
+%% The worker stops, whether the check finds it good or not.
 a_replacement_does_not_wait_for_a_check(_Config) ->
+    each([ok, bad], fun(Result) ->
+        {Old, Checker} = checking(1),
+        ?assertEqual(ok, weir_pool:replace(p, 1)),
+        [New] = slots(p),
+        ?assertNotEqual(Old, New),
+        Checker ! {result, Result},
+        await_down(Old),
+        settle(p, 1),
+        ?assertEqual([New], slots(p)),
+        ?assertMatch({ok, #{check_failures := 0}}, weir_pool:info(p))
+    end).
+
+%% Starts a pool and the check of its first worker, which ends when it is sent {result, Result}. Returns the worker and
+%% the process that checks it.
+checking(Size) ->
     Test = self(),
     Check = fun(Pid) ->
-        Test ! {checking, self(), Pid},
+        Test ! {checking, Pid, self()},
         receive {result, Result} -> Result end
     end,
-    [
-        begin
-            ok = weir_pool:start(p, pool(1, #{check => {Check, 3600000}})),
-            manager(p) ! check_round,
-            [Old] = slots(p),
-            Checker = receive {checking, C, Old} -> C end,
-            ?assertEqual(ok, weir_pool:replace(p, 1)),
-            [New] = slots(p),
-            ?assertNotEqual(Old, New),
-            Checker ! {result, Result},
-            await_down(Old),
-            settle(p, 1),
-            ?assertEqual([New], slots(p)),
-            ?assertMatch({ok, #{check_failures := 0}}, weir_pool:info(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Result <- [ok, bad]
-    ].
+    start(Size, #{check => {Check, 3600000}}),
+    manager(p) ! check_round,
+    receive {checking, Worker, Checker} -> {Worker, Checker} end.
 
 %% ---------------------------------------------------------------- drain
 
@@ -774,32 +620,37 @@ a_drain_stops_an_idle_pool(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:drain(p, 0)),
     weir_kit:none(messages, messages_of_pools()).
 
+%% A busy worker that dies does not count any more, and neither does a claimer that dies.
 a_drain_waits_for_claims(_Config) ->
-    ok = weir_pool:start(p, pool(3)),
-    Claimers = [claimer(p), claimer(p)],
-    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
-    [First, Second] = Claimers,
-    ok = release(First),
-    ?assert(is_process_alive(worker_of(Second))),
-    ?assert(is_process_alive(element(1, Drainer))),
-    ok = release(Second),
-    ?assertEqual(ok, result(Drainer)),
-    all_gone().
+    Ends = [
+        {fun weir_pool_life_lib:release/1, #{}},
+        {fun(Claimer) -> kill(worker_of(Claimer)) end, #{}},
+        {fun(Claimer) -> kill(worker_of(Claimer)) end, ?ASYNC},
+        {fun kill_and_tick/1, #{}},
+        {fun kill_and_tick/1, #{abandoned => {wait, 1000}}},
+        {fun kill_and_tick/1, #{abandoned => free}}
+    ],
+    each(Ends, fun({End, Opts}) ->
+        start(3, Opts),
+        [First, Second] = [claimer(p), claimer(p)],
+        [Busy] = slots(p) -- [worker_of(First), worker_of(Second)],
+        busy(Busy),
+        Drainer = drainer(),
+        ?assertEqual(pong, gen_server:call(worker_of(First), ping)),
+        ok = release(First),
+        kill(Busy),
+        ?assertEqual(pong, gen_server:call(worker_of(Second), ping)),
+        ?assert(is_process_alive(element(1, Drainer))),
+        _ = End(Second),
+        ?assertEqual(ok, result(Drainer)),
+        all_gone()
+    end).
 
-a_drain_waits_for_casts(_Config) ->
-    ok = weir_pool:start(p, pool(2, #{shutdown => infinity})),
-    Pids = slots(p),
-    [busy(Pid) || Pid <- Pids],
-    Test = self(),
-    [gen_server:cast(Pid, {run, fun() -> Test ! {did, Pid, N} end}) || Pid <- Pids, N <- [1, 2]],
+%% Starts a drain. Returns when the pool is closed.
+drainer() ->
     Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
     until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    [idle(Pid) || Pid <- Pids],
-    ?assertEqual(ok, result(Drainer)),
-    weir_kit:none(lost, [{did, Pid, N} || Pid <- Pids, N <- [1, 2]] -- weir_kit:take_messages()),
-    all_gone().
+    Drainer.
 
 a_pool_that_drains_refuses_all_requests(_Config) ->
     ok = weir_pool:start(p, pool(1)),
@@ -840,78 +691,21 @@ a_drain_that_times_out_reports_how_many_workers_were_left(_Config) ->
     all_gone(),
     weir_kit:none(messages, messages_of_pools()).
 
-a_drain_ends_when_the_last_claimer_dies(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(2, #{abandoned => Abandoned})),
-            Claimer = claimer(p),
-            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-            kill_claimer(Claimer),
-            manager(p) ! tick,
-            ?assertEqual(ok, result(Drainer)),
-            all_gone()
-        end
-     || Abandoned <- [replace, {wait, 1000}, free]
-    ].
-
-a_drain_ends_when_the_last_busy_worker_dies(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, pool(3, Opts)),
-            settle(p, 3),
-            Claimer = claimer(p),
-            [Busy | _] = slots(p) -- [worker_of(Claimer)],
-            busy(Busy),
-            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-            kill(worker_of(Claimer)),
-            kill(Busy),
-            ?assertEqual(ok, result(Drainer)),
-            all_gone()
-        end
-     || Opts <- [#{}, ?ASYNC]
-    ].
-
-a_drain_waits_for_replaced_workers(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{shutdown => infinity})),
-    [Old] = slots(p),
-    busy(Old),
-    Test = self(),
-    gen_server:cast(Old, {run, fun() -> Test ! did end}),
-    ok = weir_pool:replace(p, 1),
-    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    ?assert(is_process_alive(element(1, Drainer))),
-    idle(Old),
-    ?assertEqual(ok, result(Drainer)),
-    receive did -> ok after 0 -> error(lost) end,
-    all_gone().
-
 a_drain_ends_other_changes(_Config) ->
-    Mode = switched(1, #{}),
-    switch(Mode, signals),
-    Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 2) end),
-    Resized = await_blocked(1),
-    Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
-    Replaced = await_blocked(1),
+    Mode = switched(2, #{}),
     Claimer = claimer(p),
+    Waiting = weir_kit:start(fun() -> weir_pool:replace(p, slot_of(Claimer)) end),
+    until(fun() -> word(p, slot_of(Claimer)) =:= marked end),
+    switch(Mode, signals),
+    Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 3) end),
+    Replacer = weir_kit:start(fun() -> weir_pool:replace(p, 3 - slot_of(Claimer)) end),
+    Blocked = await_blocked(2),
     Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-    ?assertEqual({error, no_pool}, result(Resizer)),
-    go(Resized ++ Replaced, start),
+    [?assertEqual({error, no_pool}, result(Changer)) || Changer <- [Resizer, Waiting]],
+    go(Blocked, start),
     ?assertEqual({error, no_pool}, result(Replacer)),
     ok = release(Claimer),
     ?assertEqual(ok, result(Drainer)),
-    all_gone(),
-    %% A drain that waits.
-    ok = weir_pool:start(p, pool(1)),
-    Again = claimer(p),
-    Waiting = weir_kit:start(fun() -> weir_pool:replace(p, 1) end),
-    until(fun() -> word(p, 1) =:= marked end),
-    Second = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-    ?assertEqual({error, no_pool}, result(Waiting)),
-    ok = release(Again),
-    ?assertEqual(ok, result(Second)),
     all_gone().
 
 %% When a drain returns, the pool has left nothing, as the next pool may need the same resources. A process that owns a
@@ -931,24 +725,13 @@ a_drain_waits_for_the_starts_that_it_ends(_Config) ->
     all_gone().
 
 a_drain_waits_for_a_check(_Config) ->
-    Test = self(),
-    Check = fun(_Pid) ->
-        Test ! {checking, self()},
-        receive {result, Result} -> Result end
-    end,
-    [
-        begin
-            ok = weir_pool:start(p, pool(2, #{check => {Check, 3600000}})),
-            manager(p) ! check_round,
-            Checker = receive {checking, C} -> C end,
-            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-            Checker ! {result, Result},
-            ?assertEqual(ok, result(Drainer)),
-            all_gone()
-        end
-     || Result <- [true, false]
-    ].
+    each([true, false], fun(Result) ->
+        {_, Checker} = checking(2),
+        Drainer = drainer(),
+        Checker ! {result, Result},
+        ?assertEqual(ok, result(Drainer)),
+        all_gone()
+    end).
 
 %% The supervisor starts the pool again, and the test stops it then.
 a_drain_fails_when_the_manager_is_killed(_Config) ->
@@ -956,8 +739,7 @@ a_drain_fails_when_the_manager_is_killed(_Config) ->
         begin
             Parent = Start(),
             Claimer = claimer(p),
-            Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-            until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+            Drainer = drainer(),
             kill(manager(p)),
             ?assertEqual({error, {pool_down, killed}}, result(Drainer)),
             nothing_left_soon(),
@@ -975,8 +757,7 @@ a_drain_fails_when_the_manager_is_killed(_Config) ->
 a_drain_goes_on_without_its_caller(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     Claimer = claimer(p),
-    Drainer = weir_kit:start(fun() -> weir_pool:drain(p, infinity) end),
-    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
+    Drainer = drainer(),
     kill(Drainer),
     ok = release(Claimer),
     nothing_left_soon().

@@ -6,9 +6,10 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1, result/1]).
+-import(weir_pool_test_lib, [each/2]).
 -import(weir_pool_claim_lib, [
-    start/1, start/2, manager/0, states/0, waiting/0, counter/1, workers/0, at_rest/0, nobody_waits/0, no_messages/0,
-    claimer/1, claimed/1, let_go/1, hold_all/0
+    start/1, start/2, manager/0, states/0, waiting/0, await_waiting/1, counter/1, workers/0, at_rest/0,
+    nobody_waits/0, no_messages/0, claimer/1, claimed/1, let_go/1, hold_all/0
 ]).
 
 -define(POOL, weir_pool_claim_lib).
@@ -19,22 +20,31 @@ init_per_suite(Config) -> weir_kit:quiet(Config).
 
 end_per_suite(Config) -> weir_kit:loud(Config).
 
-init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
+init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
+end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- claims
 
-a_claim_has_a_worker_and_releases_it(_Config) ->
-    start(2),
-    Workers = workers(),
-    {ok, {Worker, [free, taken]}} = weir_pool:claim(?POOL, fun(W) -> {W, lists:sort(states())} end),
-    ?assert(lists:member(Worker, Workers)),
-    ?assertEqual([free, free], states()),
+a_claim_has_a_worker_of_its_own_and_releases_it(_Config) ->
+    start(3),
+    Claim = fun(Fun) -> weir_pool:claim(?POOL, Fun) end,
+    {ok, {ok, {ok, {Workers, States, Fourth}}}} = Claim(fun(A) ->
+        Claim(fun(B) -> Claim(fun(C) -> {[A, B, C], states(), Claim(fun(D) -> D end)} end) end)
+    end),
+    ?assertEqual(lists:sort(workers()), lists:sort(Workers)),
+    ?assertEqual([taken, taken, taken], States),
+    ?assertEqual({error, busy}, Fourth),
+    ?assertEqual([free, free, free], states()),
     {error, no_pool} = weir_pool:claim(nosuch, fun(W) -> W end),
     {error, no_pool} = weir_pool:claim(nosuch, fun(W) -> W end, #{timeout => infinity}),
     {error, no_pool} = weir_pool:checkout(nosuch, #{timeout => 10}),
-    ?assertEqual([0, 0, 0], [counter(Counter) || Counter <- [waits, busy, timeouts]]),
+    ?assertEqual([0, 1, 0], [counter(Counter) || Counter <- [waits, busy, timeouts]]),
+    %% A claim that waits, inside of others.
+    {ok, {ok, {ok, {error, timeout}}}} = Claim(fun(_) ->
+        Claim(fun(_) -> Claim(fun(_) -> weir_pool:claim(?POOL, fun(_) -> none end, #{timeout => 2}) end) end)
+    end),
+    at_rest(),
     no_messages().
 
 a_claim_that_does_not_wait_is_refused_if_no_worker_is_free(_Config) ->
@@ -218,24 +228,6 @@ said(Do, Argument, Text) ->
             ?assertNotEqual({nomatch, Shown, Expected}, {string:find(Shown, Expected), Shown, Expected})
     end.
 
-claims_within_claims_have_other_workers(_Config) ->
-    start(3),
-    Claim = fun(Fun) -> weir_pool:claim(?POOL, Fun) end,
-    {ok, {ok, {ok, {Workers, States, Fourth}}}} = Claim(fun(A) ->
-        Claim(fun(B) -> Claim(fun(C) -> {[A, B, C], states(), Claim(fun(D) -> D end)} end) end)
-    end),
-    ?assertEqual(3, length(lists:usort(Workers))),
-    ?assertEqual([taken, taken, taken], States),
-    ?assertEqual({error, busy}, Fourth),
-    ?assertEqual([free, free, free], states()),
-    %% A claim that waits, inside of others.
-    {ok, {ok, {ok, {error, timeout}}}} = Claim(fun(_) ->
-        Claim(fun(_) -> Claim(fun(_) -> weir_pool:claim(?POOL, fun(_) -> none end, #{timeout => 2}) end) end)
-    end),
-    at_rest().
-
-raise(Class, Reason) -> erlang:raise(Class, Reason, [{?MODULE, raise, 2, []}]).
-
 a_claim_begins_with_the_slot_of_the_last_claim(_Config) ->
     start(4),
     Claim = fun() -> {ok, Worker} = weir_pool:claim(?POOL, fun(W) -> W end), Worker end,
@@ -270,31 +262,6 @@ a_ticket_ends_its_own_claim_once(_Config) ->
     ok = weir_pool:checkin(?POOL, TicketA2),
     ok = weir_pool:checkin(?POOL, TicketB),
     at_rest(),
-    no_messages().
-
-%% After the worker was replaced, and after the pool was.
-a_checkin_that_is_too_late_is_refused(_Config) ->
-    start(1),
-    {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{}),
-    weir_kit:kill(Worker),
-    until(fun() -> weir_pool_test_lib:settled(?POOL, 1) andalso states() =:= [free] end),
-    {error, worker_down} = weir_pool:checkin(?POOL, Ticket),
-    {ok, _, Ticket2} = weir_pool:checkout(?POOL, #{}),
-    {error, worker_down} = weir_pool:checkin(?POOL, Ticket),
-    ?assertEqual([taken], states()),
-    ok = weir_pool:stop(?POOL),
-    {error, worker_down} = weir_pool:checkin(?POOL, Ticket2),
-    start(1),
-    {ok, _, Ticket3} = weir_pool:checkout(?POOL, #{}),
-    {error, worker_down} = weir_pool:checkin(?POOL, Ticket2),
-    ?assertEqual([taken], states()),
-    %% The manager was killed, and could not write into the words of its slots.
-    weir_pool_test_lib:kill_manager(?POOL),
-    {ok, _, Ticket4} = weir_pool:checkout(?POOL, 0),
-    {error, worker_down} = weir_pool:checkin(?POOL, Ticket3),
-    {error, worker_down} = weir_pool:checkin(?POOL, Ticket3, fail),
-    ?assertEqual([taken], states()),
-    ok = weir_pool:checkin(?POOL, Ticket4),
     no_messages().
 
 %% A ticket that was sent to another node is good for one checkin from there.
@@ -351,7 +318,8 @@ a_ticket_is_good_for_one_checkin_from_another_node(_Config) ->
         _ = [garbage_collect(Process) || Process <- processes()],
         [
             ?assertEqual(
-                {error, worker_down}, erpc:call(Node, fun() -> weir_pool:checkin(gone, persistent_term:get(gone), How) end)
+                {error, worker_down},
+                erpc:call(Node, fun() -> weir_pool:checkin(gone, persistent_term:get(gone), How) end)
             )
          || How <- [ok, fail]
         ],
@@ -376,62 +344,28 @@ start_distribution() ->
             true
     end.
 
-%% The pool replaces the worker with each value of `abandoned', though it is idle and alive.
-a_failed_worker_is_replaced(_Config) ->
-    [
-        begin
-            start(2, #{abandoned => Abandoned, intensity => 0}),
-            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
-            {ok, Other, Ticket2} = weir_pool:checkout(?POOL, 0),
-            Waiter = claimer(infinity),
-            ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket, fail)),
-            Next = claimed(Waiter),
-            weir_kit:await_down(Worker),
-            ?assertNot(lists:member(Next, [Worker, Other])),
-            [
-                ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket, How))
-             || How <- [ok, fail]
-            ],
-            let_go(Waiter),
-            ?assert(is_process_alive(Other)),
-            ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket2, ok)),
-            ?assertEqual([1, 1], [counter(Counter) || Counter <- [abandoned, restarts]]),
-            %% By another process.
-            nobody_waits(),
-            {ok, Third, Ticket3} = weir_pool:checkout(?POOL, 0),
-            ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(?POOL, Ticket3, fail) end))),
-            weir_kit:await_down(Third),
-            at_rest(),
-            ok = weir_pool:stop(?POOL)
-        end
-     || Abandoned <- [replace, {wait, 60000}, free]
-    ],
-    %% A dead worker that is given back as failed is replaced like any other.
-    start(1),
-    {ok, Dead, Ticket4} = weir_pool:checkout(?POOL, 0),
-    ok = sys:suspend(manager()),
-    weir_kit:kill(Dead),
-    ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket4, fail)),
-    ok = sys:resume(manager()),
-    {ok, Successor} = weir_pool:claim(?POOL, fun(W) -> W end, weir_kit:wait_ms()),
-    ?assertNotEqual(Dead, Successor),
-    at_rest(),
-    ok = weir_pool:stop(?POOL),
-    %% A process that had connected itself is disconnected, and goes on.
-    Test = self(),
-    ok = weir_pool:start(?POOL, #{worker => none, size => 1, abandoned => free}),
-    {ok, 1} = weir_pool:add_worker(?POOL, a),
-    Member = spawn_link(fun() ->
-        Test ! {connected, weir_pool:connect(?POOL, a)},
-        receive stop -> ok end
-    end),
-    receive {connected, {ok, 1}} -> ok end,
-    {ok, Member, Ticket5} = weir_pool:checkout(?POOL, 0),
-    ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket5, fail)),
-    until(fun() -> workers() =:= [] end),
-    ?assertEqual({error, no_worker}, weir_pool:claim(?POOL, fun(W) -> W end)),
-    ?assert(is_process_alive(Member)),
-    Member ! stop.
+%% The worker is idle and alive, or dead, but the manager has not heard that.
+a_worker_that_was_given_back_as_failed_is_replaced(_Config) ->
+    each([fun(Worker) -> Worker end, fun weir_kit:kill/1], fun(Before) ->
+        start(2, #{intensity => 1}),
+        {ok, Worker, Ticket} = weir_pool:checkout(?POOL, 0),
+        {ok, Other, Ticket2} = weir_pool:checkout(?POOL, 0),
+        Waiter = claimer(infinity),
+        await_waiting(1),
+        ok = sys:suspend(manager()),
+        _ = Before(Worker),
+        %% By another process.
+        ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(?POOL, Ticket, fail) end))),
+        ok = sys:resume(manager()),
+        Next = claimed(Waiter),
+        weir_kit:await_down(Worker),
+        ?assertNot(lists:member(Next, [Worker, Other])),
+        [?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket, How)) || How <- [ok, fail]],
+        let_go(Waiter),
+        ?assert(is_process_alive(Other)),
+        ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket2, ok)),
+        at_rest()
+    end).
 
 %% A replacement waits for the end of a claim, and times out before the manager hears that the worker has failed, or is
 %% likely to be busy. The pool does not give that worker out again.
@@ -504,41 +438,6 @@ work_in_time_returns_its_result(_Config) ->
     at_rest(),
     no_messages().
 
-the_exception_of_the_work_passes_through(_Config) ->
-    start(1),
-    [
-        begin
-            process_flag(trap_exit, Trap),
-            try weir_pool:claim(?POOL, fun(_) -> ?MODULE:raise(Class, Reason) end, ?WORK(weir_kit:wait_ms())) of
-                Result -> error({unexpected, Result})
-            catch
-                C:R:Stack ->
-                    ?assertEqual({Class, Reason}, {C, R}),
-                    ?assertMatch([{?MODULE, raise, 2, _} | _], Stack)
-            end,
-            at_rest(),
-            no_messages()
-        end
-     || Trap <- [false, true],
-        {Class, Reason} <- [
-            {error, wrong},
-            {exit, normal},
-            {exit, wrong},
-            {throw, wrong},
-            {exit, {timeout, wrong}},
-            {exit, {timeout, {gen_server, call, [self(), request, 1]}}}
-        ]
-    ],
-    process_flag(trap_exit, false),
-    ?assertEqual(0, counter(abandoned)),
-    %% A call of the worker that has timed out.
-    [Worker] = workers(),
-    TimeOut = fun(W) -> exit({timeout, {gen_server, call, [W, request, 1]}}) end,
-    ?assertExit({timeout, {_, _, [Worker | _]}}, weir_pool:claim(?POOL, TimeOut, ?WORK(weir_kit:wait_ms()))),
-    at_rest(),
-    ?assertEqual(1, counter(abandoned)),
-    ?assertNotEqual([Worker], workers()).
-
 %% Callers that trap exits find none of the helper, in whatever way it ended.
 a_caller_that_traps_exits_finds_no_message_of_the_work(_Config) ->
     start(2),
@@ -569,43 +468,34 @@ a_caller_that_traps_exits_finds_no_message_of_the_work(_Config) ->
     at_rest(),
     no_messages().
 
-the_work_of_a_killed_caller_is_killed(_Config) ->
+%% The claim exits as if the caller had run the function itself.
+work_and_its_caller_die_together(_Config) ->
     start(1),
     Test = self(),
-    Caller = spawn(fun() ->
-        weir_pool:claim(
-            ?POOL,
-            fun(_) ->
-                Test ! {working, self()},
-                receive never -> ok end
-            end,
-            ?WORK(infinity)
-        )
-    end),
-    Child =
-        receive {working, Pid} -> Pid end,
-    ChildMonitor = monitor(process, Child),
-    weir_kit:kill(Caller),
-    receive {'DOWN', ChildMonitor, process, Child, killed} -> ok end,
-    at_rest(),
-    ?assertEqual(1, counter(abandoned)).
-
-%% The claim exits as if the caller had run the function itself.
-a_claim_whose_work_is_killed_exits(_Config) ->
-    start(1),
-    Suicide = fun(_) ->
-        exit(self(), kill),
+    Work = fun(_) ->
+        Test ! {working, self()},
         receive never -> ok end
     end,
-    process_flag(trap_exit, true),
-    ?assertExit(killed, weir_pool:claim(?POOL, Suicide, ?WORK(weir_kit:wait_ms()))),
-    process_flag(trap_exit, false),
-    no_messages(),
-    at_rest(),
-    Caller = weir_kit:start(fun() -> weir_pool:claim(?POOL, Suicide, ?WORK(infinity)) end),
-    ?assertError({crashed, killed}, result(Caller)),
-    at_rest(),
-    ?assertEqual(2, counter(abandoned)).
+    Kills = [fun(_Child, Caller) -> weir_kit:kill(Caller) end, fun(Child, _Caller) -> weir_kit:kill(Child) end],
+    [
+        begin
+            Task = {Caller, _} = weir_kit:start(fun() ->
+                process_flag(trap_exit, IsTrapping),
+                try
+                    weir_pool:claim(?POOL, Work, ?WORK(infinity))
+                after
+                    no_messages()
+                end
+            end),
+            Child = receive {working, Pid} -> Pid end,
+            Kill(Child, Caller),
+            weir_kit:await_down(Child),
+            ?assertError({crashed, killed}, result(Task)),
+            at_rest()
+        end
+     || Kill <- Kills, IsTrapping <- [false, true]
+    ],
+    ?assertEqual(4, counter(abandoned)).
 
 %% By the deadline, or with the caller, while it waits for a worker.
 a_killed_caller_of_work_leaves_the_queue(_Config) ->

@@ -2,7 +2,6 @@
 %% claimers: tasks that hold its workers or wait for them.
 -module(weir_pool_claim_lib).
 
--export([set_up/1, tear_down/1]).
 -export([start/1, start/2, pool/0, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0]).
 -export([claimer/1, waiter/0, hold_all/0, wait_in_order/1, claimed/1, has_not_claimed/1, let_go/1, kill/1]).
 -export([await_waiting/1, at_rest/0, nobody_waits/0, no_messages/0]).
@@ -13,13 +12,6 @@
 -include("../src/weir_pool.hrl").
 -include("weir_pool_test_signals.hrl").
 
-%% For init_per_testcase and end_per_testcase.
-set_up(Config) -> weir_pool_test_lib:setup(Config).
-
-tear_down(Config) ->
-    _ = weir_pool:stop(?MODULE),
-    weir_pool_test_lib:teardown(Config).
-
 start(Size) -> start(Size, #{}).
 
 start(Size, Opts) ->
@@ -27,9 +19,7 @@ start(Size, Opts) ->
 
 pool() -> weir_pool_terms:pool(?MODULE).
 
-states() -> [state(Slot) || Slot <- lists:seq(1, (pool())#pool.limit)].
-
-state(Slot) -> weir_pool_word:state(weir_pool_word:read(pool(), Slot)).
+states() -> [weir_pool_life_lib:word(?MODULE, Slot) || Slot <- lists:seq(1, (pool())#pool.limit)].
 
 signals(Word) -> atomics:get((pool())#pool.signals, Word).
 
@@ -37,7 +27,7 @@ waiting() -> signals(?SIGNAL_WAITING).
 
 counter(Name) -> maps:get(Name, weir_pool_terms:counters(pool())).
 
-queue() -> (pool())#pool.queue.
+queue() -> weir_pool_test_lib:queue(?MODULE).
 
 manager() -> weir_pool_test_lib:manager(?MODULE).
 
@@ -64,13 +54,7 @@ at_rest() ->
     end).
 
 %% Waits until the queue has no waiter and has published that. From then on a worker that is checked in is free at once.
-nobody_waits() ->
-    until(fun() ->
-        case {waiting(), signals(?SIGNAL_MODE)} of
-            {0, Mode} when Mode =< ?NOBODY_WAITS -> true;
-            Other -> Other
-        end
-    end).
+nobody_waits() -> until(fun() -> weir_pool_test_lib:is_nobody_waiting(?MODULE) end).
 
 no_messages() -> ?assertEqual([], weir_kit:messages()).
 

@@ -51,8 +51,10 @@ init_per_suite(Config) ->
 end_per_suite(_Config) -> weir_pool_prop_claimer:log_no_more().
 
 %% The options differ in what the pool does with the worker of a dead claimer, or of one that left it busy. Workers for
-%% overflow go at once, or linger.
-replaced(_Config) -> holds(started(#{abandoned => replace, overflow => #{max => 2, linger => 0}})).
+%% overflow go at once, or linger. Checks fail by chance while the commands run.
+replaced(_Config) ->
+    Check = fun(_) -> rand:uniform(20) > 1 orelse ets:member(?TABLE, calm) end,
+    holds(started(#{abandoned => replace, overflow => #{max => 2, linger => 0}, check => {Check, 5}})).
 waited_for(_Config) -> holds(started(#{abandoned => {wait, 50}, queue => lifo})).
 freed(_Config) -> holds(started(#{abandoned => free, overflow => #{max => 2, linger => 20}})).
 
@@ -373,6 +375,7 @@ tear_down() ->
 
 %% Has all claimers let go. Returns what is then left that should not be.
 quiescence(Kind) ->
+    true = ets:insert(?TABLE, {calm}),
     Claimers = weir_pool_prop_claimer:started(),
     _ = [weir_pool_prop_claimer:tell(Pid, let_go) || Pid <- Claimers],
     Changers = [Pid || [Pid] <- ets:match(?TABLE, {{changer, '$1'}})],
@@ -421,7 +424,8 @@ abandoned_too_often() ->
 %% Claims each worker again, has it work, and releases it. Returns an error if one of these fails.
 not_claimable(Pool) ->
     Before = lists:sort([Pid || {_, Pid} <- workers(Pool)]),
-    Claimed = [weir_pool:checkout(Pool, 0) || _ <- Before],
+    %% A check may have a worker for a moment.
+    Claimed = [weir_pool:checkout(Pool, weir_kit:wait_ms()) || _ <- Before],
     Workers = lists:sort([Pid || {ok, Pid, _} <- Claimed]),
     Answers = lists:usort([gen_server:call(Pid, ping) || Pid <- Workers]),
     Released = lists:usort([weir_pool:checkin(Pool, Ticket) || {ok, _, Ticket} <- Claimed]),

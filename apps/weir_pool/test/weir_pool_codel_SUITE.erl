@@ -138,61 +138,6 @@ offer(Waited, Now, Codel) -> weir_pool_codel:offer(Waited, 10, Now, Codel).
 offers(Waited, Times, Codel) ->
     lists:mapfoldl(fun(Now, C) -> offer(Waited, Now, C) end, Codel, Times).
 
-lets_bursts_pass(_Config) ->
-    {Verdicts, Codel} = offers(50 * ?TARGET, lists:seq(0, ?INTERVAL - 1, 100), new()),
-    ?assertEqual([serve], lists:usort(Verdicts)),
-    %% After a waiter that has not waited for long, the interval begins anew.
-    {serve, Below} = offer(?TARGET - 1, ?INTERVAL - 1, Codel),
-    {Again, _} = offers(50 * ?TARGET, lists:seq(?INTERVAL, 2 * ?INTERVAL - 1, 100), Below),
-    ?assertEqual([serve], lists:usort(Again)).
-
-drops_when_the_shortest_wait_is_too_long(_Config) ->
-    {serve, Above} = offer(?TARGET, 0, new()),
-    {drop, Began} = offer(?TARGET, ?INTERVAL, Above),
-    %% CoDel drops one waiter at a time.
-    {serve, Dropping} = offer(?TARGET, ?INTERVAL, Began),
-    {serve, Still} = offer(?TARGET, 2 * ?INTERVAL - 1, Dropping),
-    {drop, _} = offer(?TARGET, 2 * ?INTERVAL, Still).
-
-boundaries(_Config) ->
-    {serve, Below} = offer(?TARGET - 1, 0, new()),
-    {serve, Above} = offer(?TARGET, 0, Below),
-    {serve, Early} = offer(?TARGET, ?INTERVAL - 1, Above),
-    {drop, _} = offer(?TARGET, ?INTERVAL, Early),
-    %% The first look was not above.
-    {serve, NotYet} = offer(?TARGET, ?INTERVAL, Below),
-    {serve, _} = offer(?TARGET, 2 * ?INTERVAL - 1, NotYet),
-    {drop, _} = offer(?TARGET, 2 * ?INTERVAL, NotYet).
-
-%% The gaps between drops, when all wait too long: interval / sqrt(N).
-rate_grows_with_the_root(_Config) ->
-    Drops = drops(0, 20 * ?INTERVAL, new()),
-    Gaps = lists:zipwith(fun(A, B) -> B - A end, lists:droplast(Drops), tl(Drops)),
-    Expected = [trunc(?INTERVAL / math:sqrt(N)) || N <- lists:seq(1, length(Gaps))],
-    ?assertEqual(Expected, Gaps).
-
-%% When somebody is dropped, with a dequeue in every unit of time.
-drops(Now, Until, _Codel) when Now > Until -> [];
-drops(Now, Until, Codel) ->
-    case offer(?TARGET, Now, Codel) of
-        {serve, Served} ->
-            drops(Now + 1, Until, Served);
-        {drop, Dropped} ->
-            {serve, Served} = offer(?TARGET, Now, Dropped),
-            [Now | drops(Now + 1, Until, Served)]
-    end.
-
-goes_on_where_it_left_off(_Config) ->
-    Until = 10 * ?INTERVAL,
-    Codel = run_until(0, Until, new()),
-    {serve, Below} = offer(0, Until + 1, Codel),
-    Soon = drops(Until + 2, Until + 4 * ?INTERVAL, Below),
-    ?assert(second_gap(Soon) < ?INTERVAL div 2),
-    Late = drops(Until + 18 * ?INTERVAL, Until + 22 * ?INTERVAL, Below),
-    ?assertEqual(?INTERVAL, second_gap(Late)).
-
-second_gap([First, Second | _]) -> Second - First.
-
 run_until(Now, Until, Codel) when Now > Until -> Codel;
 run_until(Now, Until, Codel) ->
     {_, Next} = offer(?TARGET, Now, Codel),
@@ -234,10 +179,6 @@ simulate(Now, Service, Gap, Next, Queue, Codel, Waits, Drops) ->
                     simulate(Now, Service, Gap, Next, Rest, Dropped, Waits, Drops + 1)
             end
     end.
-
-the_law_alone_is_slow(_Config) ->
-    {Waits, _} = simulate(4000, 2, weir_pool_codel:new(10000, 50000, none)),
-    ?assert(lists:max(Waits) > 100 * 10000).
 
 converges_at_twice_the_capacity(_Config) ->
     [

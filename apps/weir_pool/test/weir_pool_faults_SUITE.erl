@@ -6,8 +6,12 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
--import(weir_pool_test_lib, [manager/1, is_nobody_waiting/1, start_parent/1, stop_parent/1]).
+-import(weir_pool_test_lib, [manager/1, settled/2, start_parent/1, stop_parent/1]).
+-import(weir_pool_claim_lib, [claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, wait_in_order/1]).
 -import(weir_pool_life_lib, [pool/1, pool/2, script/2, slot_script/2, workers_alive/0]).
+
+%% The pool of weir_pool_claim_lib.
+-define(POOL, weir_pool_claim_lib).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -35,53 +39,31 @@ kill_workers() ->
 %% ---------------------------------------------------------------- overflow
 
 overflow_never_exceeds_its_maximum_while_workers_stop(_Config) ->
-    weir_kit:none(too_many_workers, [N || N <- most_alive(1), N > 2]).
+    weir_kit:none(too_many_workers, [{Size, N} || Size <- [1, 0], N <- most_alive(Size), N > Size + 1]).
 
-overflow_of_a_pool_without_workers_never_exceeds_its_maximum_while_workers_stop(_Config) ->
-    weir_kit:none(too_many_workers, [N || N <- most_alive(0), N > 1]).
-
-a_waiter_gets_a_worker_when_the_stopping_one_is_dead(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, slow_to_stop(Size)),
-            Stopping = stop_one_for_overflow(Size),
+%% Claims all workers and one for overflow, and returns all, 12 times. A worker that stops dies when a claim waits for
+%% its successor, or not before the end if no claim waits. Returns how many workers were alive at each start.
+most_alive(Size) ->
+    Test = self(),
+    ok = weir_pool:start(?POOL, slow_to_stop(Size, fun(_Worker) -> Test ! {alive, length(workers_alive())} end)),
+    Stopping = lists:foldl(
+        fun(_Round, Stopping) ->
             Held = hold(Size),
             Waiter = waiter(),
-            until(fun() -> waiting() =:= 1 end),
+            until(fun() -> waiting() =:= 1 orelse not has_not_claimed(Waiter) end),
             ok = started_all(),
-            weir_kit:same(alive, Size + 1, length(workers_alive())),
-            let_stop(Stopping),
-            Claimed = claimed(Waiter),
-            ?assertNotEqual(Stopping, Claimed),
-            give_back(Waiter),
-            let_stop(stopping()),
-            check_in(Held),
-            stop_pool(Size)
-        end
-     || Size <- [1, 0]
-    ].
-
-%% Workers for overflow, a worker that was replaced, and one of a slot that a resize has taken away.
-info_counts_workers_that_are_stopping(_Config) ->
-    ok = weir_pool:start(p, slow_to_stop(1)),
-    ?assertMatch(#{live := 1, stopping := 0}, info()),
-    First = stop_one_for_overflow(1),
-    ?assertMatch(#{live := 1, stopping := 1, claimed := 0}, info()),
-    {ok, [{1, Old}]} = weir_pool:workers(p),
-    ok = weir_pool:replace(p, 1),
-    ?assertEqual(Old, stopping()),
-    ?assertMatch(#{live := 1, stopping := 2}, info()),
-    let_stop(First),
-    until(fun() -> maps:get(stopping, info()) =:= 1 end),
-    ok = weir_pool:resize(p, 2),
-    ok = weir_pool:resize(p, 1),
-    Resized = stopping(),
-    ?assertMatch(#{live := 1, stopping := 2}, info()),
-    [let_stop(Pid) || Pid <- [Old, Resized]],
-    until(fun() -> maps:get(stopping, info()) =:= 0 end),
-    stop_pool(1).
-
-slow_to_stop(Size) -> slow_to_stop(Size, fun(_Worker) -> ok end).
+            Stopped = [let_stop(Pid) || has_not_claimed(Waiter), Pid <- Stopping],
+            _ = claimed(Waiter),
+            [ok = weir_pool:checkin(?POOL, Ticket) || Ticket <- Held],
+            let_go(Waiter),
+            [stopping() | lists:nthtail(length(Stopped), Stopping)]
+        end,
+        [],
+        lists:seq(1, 12)
+    ),
+    [let_stop(Pid) || Pid <- Stopping],
+    stop_pool(Size),
+    [N || {alive, N} <- weir_kit:take_messages()].
 
 %% A pool with one worker for overflow. A worker that is asked to stop waits for let_stop/1.
 slow_to_stop(Size, Started) ->
@@ -93,55 +75,33 @@ slow_to_stop(Size, Started) ->
     end,
     (script(Size, Script))#{overflow => #{max => 1, linger => 0}, shutdown => infinity}.
 
-%% Claims all workers and one for overflow, and returns all, 12 times. A worker that stops dies when a claim waits for
-%% its successor, or not before the end if no claim waits. Returns how many workers were alive at each start.
-most_alive(Size) ->
-    Test = self(),
-    ok = weir_pool:start(p, slow_to_stop(Size, fun(_Worker) -> Test ! {alive, length(workers_alive())} end)),
-    Left = lists:foldl(
-        fun(_Round, Stopping) ->
-            Held = hold(Size),
-            Waiter = waiter(),
-            until(fun() -> waiting() =:= 1 orelse has_claimed(Waiter) end),
-            ok = started_all(),
-            Stopped =
-                case has_claimed(Waiter) of
-                    false -> [let_stop(Pid) || Pid <- Stopping];
-                    true -> []
-                end,
-            _ = claimed(Waiter),
-            check_in(Held),
-            give_back(Waiter),
-            [stopping() | lists:nthtail(length(Stopped), Stopping)]
-        end,
-        [],
-        lists:seq(1, 12)
-    ),
-    [let_stop(Pid) || Pid <- Left],
-    stop_pool(Size),
-    [N || {alive, N} <- weir_kit:take_messages()].
+%% Claims N workers.
+hold(N) ->
+    weir_pool_claim_lib:nobody_waits(),
+    [element(3, {ok, _, _} = weir_pool:checkout(?POOL, 0)) || _ <- lists:seq(1, N)].
 
-%% Has a worker for overflow started and returned. Returns it when it stops and its slot is vacant.
-stop_one_for_overflow(Size) ->
-    Held = hold(Size),
-    Waiter = waiter(),
-    _ = claimed(Waiter),
-    check_in(Held),
-    give_back(Waiter),
-    stopping().
-
-%% Claims the workers of the first slots.
-hold(Size) ->
-    until(fun() -> is_nobody_waiting(p) end),
-    [
-        begin
-            {ok, _, Ticket} = weir_pool:checkout(p, 0),
-            Ticket
-        end
-     || _ <- lists:seq(1, Size)
-    ].
-
-check_in(Tickets) -> [?assertEqual(ok, weir_pool:checkin(p, Ticket)) || Ticket <- Tickets].
+%% Workers for overflow, a worker that was replaced, and one of a slot that a resize has taken away.
+info_counts_workers_that_are_stopping(_Config) ->
+    ok = weir_pool:start(?POOL, slow_to_stop(1, fun(_Worker) -> ok end)),
+    ?assertMatch(#{live := 1, stopping := 0}, info()),
+    Claimers = [waiter(), waiter()],
+    [claimed(Claimer) || Claimer <- Claimers],
+    [let_go(Claimer) || Claimer <- Claimers],
+    First = stopping(),
+    ?assertMatch(#{live := 1, stopping := 1, claimed := 0}, info()),
+    {ok, [{1, Old}]} = weir_pool:workers(?POOL),
+    ok = weir_pool:replace(?POOL, 1),
+    ?assertEqual(Old, stopping()),
+    ?assertMatch(#{live := 1, stopping := 2}, info()),
+    let_stop(First),
+    until(fun() -> maps:get(stopping, info()) =:= 1 end),
+    ok = weir_pool:resize(?POOL, 2),
+    ok = weir_pool:resize(?POOL, 1),
+    Resized = stopping(),
+    ?assertMatch(#{live := 1, stopping := 2}, info()),
+    [let_stop(Pid) || Pid <- [Old, Resized]],
+    until(fun() -> maps:get(stopping, info()) =:= 0 end),
+    stop_pool(1).
 
 stopping() ->
     receive
@@ -156,7 +116,7 @@ let_stop(Worker) ->
 %% Returns when all starts are made that the pool's manager has been asked for so far: the manager answers, and then
 %% each supervisor without a worker. A supervisor that waits for its worker's end would not answer.
 started_all() ->
-    Sups = weir_pool_life_lib:slot_sups(p),
+    Sups = weir_pool_life_lib:slot_sups(?POOL),
     lists:foreach(fun supervisor:which_children/1, [Sup || Sup <- Sups, not has_worker(Sup)]).
 
 has_worker(Sup) ->
@@ -166,38 +126,15 @@ has_worker(Sup) ->
 
 %% Stops a pool whose workers wait for let_stop/1.
 stop_pool(Size) ->
-    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+    Stopper = weir_kit:start(fun() -> weir_pool:stop(?POOL) end),
     [let_stop(stopping()) || _ <- lists:seq(1, Size)],
     ?assertEqual(ok, result(Stopper)).
 
 info() ->
-    {ok, Info} = weir_pool:info(p),
+    {ok, Info} = weir_pool:info(?POOL),
     Info.
 
 waiting() -> maps:get(waiting, info()).
-
-%% A process that waits for a worker, reports it, and holds it until give_back/1.
-waiter() ->
-    Test = self(),
-    weir_kit:start(fun() ->
-        {ok, Worker, Ticket} = weir_pool:checkout(p, infinity),
-        Test ! {claimed, self(), Worker},
-        receive
-            give_back -> weir_pool:checkin(p, Ticket)
-        end
-    end).
-
-has_claimed({Pid, _}) -> [] =/= [Worker || {claimed, P, Worker} <- weir_kit:messages(), P =:= Pid].
-
-claimed({Pid, _}) ->
-    receive
-        {claimed, Pid, Worker} -> Worker
-    after weir_kit:wait_ms() -> error({not_claimed, info()})
-    end.
-
-give_back({Pid, _} = Waiter) ->
-    Pid ! give_back,
-    ?assertEqual(ok, result(Waiter)).
 
 %% ---------------------------------------------------------------- health checks
 
@@ -205,56 +142,38 @@ give_back({Pid, _} = Waiter) ->
 a_check_that_hangs_is_killed_while_the_timer_server_is_suspended(_Config) ->
     ok = timer:start(),
     Test = self(),
-    Hangs = counters:new(1, []),
+    Checks = counters:new(1, []),
     Check = fun(Worker) ->
-        counters:add(Hangs, 1, 1),
-        case counters:get(Hangs, 1) of
-            1 ->
-                Test ! {checks, self(), Worker},
-                receive
-                    never -> ok
-                end;
-            _ ->
-                ok
-        end
+        counters:add(Checks, 1, 1),
+        _ = counters:get(Checks, 1) =:= 1 andalso hang(Test, Worker),
+        ok
     end,
     ok = sys:suspend(timer_server),
     try
-        ok = weir_pool:start(p, pool(1, #{check => {Check, 20}})),
+        ok = weir_pool:start(?POOL, pool(1, #{check => {Check, 20}})),
         receive
-            {checks, Checker, Worker} ->
-                ?assertMatch(killed, killed(Checker)),
+            {hangs, Checker, Worker} ->
+                %% A process that was dead before its monitor began has the reason `noproc'.
+                ?assert(lists:member(await_down(Checker), [killed, noproc])),
                 _ = await_down(Worker),
-                until(fun() -> is_whole(1) end),
+                until(fun() -> settled(?POOL, 1) end),
                 ?assertMatch(#{check_failures := 1}, info())
         after weir_kit:wait_ms() -> error(no_check)
         end
     after
         ok = sys:resume(timer_server)
     end,
-    ok = weir_pool:stop(p).
+    ok = weir_pool:stop(?POOL).
 
-%% A process that was dead before its monitor began has the reason `noproc'.
-killed(Pid) ->
-    case await_down(Pid) of
-        noproc -> killed;
-        Reason -> Reason
-    end.
-
-%% Returns whether the first Size slots have live workers.
-is_whole(Size) ->
-    case weir_pool:workers(p) of
-        {ok, Workers} ->
-            [Slot || {Slot, Worker} <- Workers, is_process_alive(Worker)] =:= lists:seq(1, Size) orelse Workers;
-        Other ->
-            Other
-    end.
+hang(Test, Worker) ->
+    Test ! {hangs, self(), Worker},
+    receive never -> ok end.
 
 %% ---------------------------------------------------------------- restarts of a pool
 
 %% The workers have registered names. Each worker ends 150 ms after its supervisor has asked for that.
 a_restart_waits_for_workers_with_names_under_start(_Config) ->
-    ok = weir_pool:start(p, named()),
+    ok = weir_pool:start(?POOL, named()),
     [
         begin
             ok = kill_manager_of_named(),
@@ -267,22 +186,23 @@ a_restart_waits_for_workers_with_names_under_start(_Config) ->
 %% The supervisor allows one restart.
 a_restart_waits_for_workers_with_names_under_a_supervisor(_Config) ->
     Flags = #{strategy => one_for_one, intensity => 1, period => 3600},
-    Parent = start_parent({Flags, [weir_pool:child_spec(p, named())]}),
+    Parent = start_parent({Flags, [weir_pool:child_spec(?POOL, named())]}),
     ok = kill_manager_of_named(),
     ?assert(is_process_alive(Parent)),
-    ?assertMatch([{{weir_pool, p}, Manager, supervisor, _}] when is_pid(Manager), supervisor:which_children(Parent)),
+    [{{weir_pool, ?POOL}, Manager, supervisor, _}] = supervisor:which_children(Parent),
+    ?assert(is_pid(Manager)),
     Stopper = weir_kit:start(fun() -> stop_parent(Parent) end),
     [let_stop(stopping()) || _ <- lists:seq(1, 3)],
     ?assertEqual(ok, result(Stopper)).
 
 %% The workers never end by themselves: their supervisors kill them after `shutdown' milliseconds.
 a_restart_waits_for_workers_with_names_until_their_shutdown_is_over(_Config) ->
-    ok = weir_pool:start(p, (named())#{shutdown => 150}),
-    {ok, Old} = weir_pool:workers(p),
-    kill(manager(p)),
+    ok = weir_pool:start(?POOL, (named())#{shutdown => 150}),
+    {ok, Old} = weir_pool:workers(?POOL),
+    kill(manager(?POOL)),
     [await_down(Worker) || {_, Worker} <- Old],
-    until(fun() -> is_whole(3) end),
-    ok = weir_pool:stop(p).
+    until(fun() -> settled(?POOL, 3) end),
+    ok = weir_pool:stop(?POOL).
 
 named() ->
     Test = self(),
@@ -301,12 +221,12 @@ named() ->
 
 %% Kills the manager. Returns when the pool has three new workers, with the names of the old ones.
 kill_manager_of_named() ->
-    {ok, Old} = weir_pool:workers(p),
-    kill(manager(p)),
+    {ok, Old} = weir_pool:workers(?POOL),
+    kill(manager(?POOL)),
     [erlang:send_after(150, stopping(), go) || _ <- Old],
     [await_down(Worker) || {_, Worker} <- Old],
-    until(fun() -> is_whole(3) end),
-    {ok, New} = weir_pool:workers(p),
+    until(fun() -> settled(?POOL, 3) end),
+    {ok, New} = weir_pool:workers(?POOL),
     weir_kit:same(
         names,
         [Worker || {_, Worker} <- New],
@@ -316,24 +236,24 @@ kill_manager_of_named() ->
 %% ---------------------------------------------------------------- dead workers
 
 a_dead_idle_worker_is_not_checked_out(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{intensity => 1_000_000})),
+    ok = weir_pool:start(?POOL, pool(1, #{intensity => 1_000_000})),
     GivenOut = [Try || Try <- lists:seq(1, 300), is_given_out_dead()],
-    ok = weir_pool:stop(p),
+    ok = weir_pool:stop(?POOL),
     weir_kit:none(dead_workers_checked_out, GivenOut).
 
 %% Kills the idle worker of a pool of one, and claims when its monitor has told. The manager is suspended, so that it
 %% has never heard of the death sooner than the claimer.
 is_given_out_dead() ->
-    until(fun() -> is_whole(1) end),
+    until(fun() -> settled(?POOL, 1) end),
     until(fun() -> maps:get(claimed, info()) + maps:get(reserved, info()) =:= 0 end),
-    {ok, [{1, Worker}]} = weir_pool:workers(p),
-    ok = sys:suspend(manager(p)),
+    {ok, [{1, Worker}]} = weir_pool:workers(?POOL),
+    ok = sys:suspend(manager(?POOL)),
     kill(Worker),
-    Result = weir_pool:checkout(p, 0),
-    ok = sys:resume(manager(p)),
+    Result = weir_pool:checkout(?POOL, 0),
+    ok = sys:resume(manager(?POOL)),
     case Result of
         {ok, Claimed, Ticket} ->
-            _ = weir_pool:checkin(p, Ticket),
+            _ = weir_pool:checkin(?POOL, Ticket),
             Claimed =:= Worker;
         {error, Reason} ->
             ?assert(lists:member(Reason, [busy, no_worker])),
@@ -342,97 +262,78 @@ is_given_out_dead() ->
 
 %% The manager is suspended, so the queue grants a worker whose death the pool does not know.
 a_dead_worker_that_the_queue_grants_is_not_checked_out(_Config) ->
-    ok = weir_pool:start(p, pool(1)),
-    Test = self(),
+    ok = weir_pool:start(?POOL, pool(1)),
     %% A fun that returns releases a dead worker as if it lived.
-    {Pid, _} = Holder = weir_kit:start(fun() ->
-        weir_pool:claim(p, fun(Worker) ->
-            Test ! {claimed, self(), Worker},
-            receive
-                give_back -> ok
-            end
-        end)
-    end),
+    Holder = claimer(#{}),
     Worker = claimed(Holder),
-    Checkout = weir_kit:start(fun() -> weir_pool:checkout(p, weir_kit:wait_ms()) end),
+    Checkout = weir_kit:start(fun() -> weir_pool:checkout(?POOL, infinity) end),
     until(fun() -> waiting() =:= 1 end),
-    ok = sys:suspend(manager(p)),
+    ok = sys:suspend(manager(?POOL)),
     kill(Worker),
-    Pid ! give_back,
-    ?assertEqual({ok, ok}, result(Holder)),
+    let_go(Holder),
     %% The waiter has found the worker dead, and asks the queue again.
     until(fun() -> maps:get(claims, info()) =:= 2 andalso waiting() =:= 1 end),
-    ok = sys:resume(manager(p)),
+    ok = sys:resume(manager(?POOL)),
     {ok, Next, _} = result(Checkout),
-    ok = weir_pool:stop(p),
-    ?assertNotEqual(Worker, Next).
+    ?assertNotEqual(Worker, Next),
+    ok = weir_pool:stop(?POOL).
 
 %% ---------------------------------------------------------------- workers that unlink themselves
 
-an_unlinked_worker_is_replaced_after_its_claim_was_abandoned(_Config) ->
-    replaced_though_unlinked(fun(_Worker) -> weir_pool_life_lib:kill_claimer(weir_pool_life_lib:claimer(p)) end).
-
-an_unlinked_worker_is_replaced_after_a_failed_claim(_Config) ->
-    replaced_though_unlinked(fun(_Worker) ->
-        {ok, _, Ticket} = weir_pool:checkout(p, 0),
-        ok = weir_pool:checkin(p, Ticket, fail)
-    end).
-
-an_unlinked_worker_is_replaced_after_its_death(_Config) ->
-    replaced_though_unlinked(fun(Worker) -> kill(Worker) end).
-
-%% The pool has another worker after an event that ends this one, twice.
-replaced_though_unlinked(End) ->
-    ok = weir_pool:start(p, pool(1)),
+an_unlinked_worker_is_replaced(_Config) ->
+    ok = weir_pool:start(?POOL, pool(1)),
     [
         begin
-            {ok, [{1, Worker}]} = weir_pool:workers(p),
+            {ok, [{1, Worker}]} = weir_pool:workers(?POOL),
             ok = gen_server:call(Worker, {run, fun unlink_all/0}),
             End(Worker),
             _ = await_down(Worker),
-            until(fun() -> is_whole(1) end)
+            until(fun() -> settled(?POOL, 1) end)
         end
-     || _ <- [1, 2]
+     || End <- [fun abandon/1, fun fail/1, fun weir_kit:kill/1], _ <- [1, 2]
     ],
-    ok = weir_pool:stop(p).
+    ok = weir_pool:stop(?POOL).
 
 unlink_all() ->
     {links, Links} = process_info(self(), links),
     lists:foreach(fun(Pid) -> true = unlink(Pid) end, Links).
 
+abandon(_Worker) -> weir_pool_life_lib:kill_claimer(weir_pool_life_lib:claimer(?POOL)).
+
+fail(Worker) ->
+    {ok, Worker, Ticket} = weir_pool:checkout(?POOL, weir_kit:wait_ms()),
+    ok = weir_pool:checkin(?POOL, Ticket, fail).
+
 %% ---------------------------------------------------------------- requests that take long
 
 %% Growth once took 13.7 s of the manager and 196 MB. The manager's reductions say whether it visits each new slot.
 a_pool_grows_to_a_million_slots_without_a_visit_to_each(_Config) ->
-    ok = weir_pool:start(p, #{worker => none, strategy => direct}),
-    {reductions, Before} = process_info(manager(p), reductions),
-    ?assertEqual({ok, 1_000_000}, weir_pool:add_worker(p, far, 1_000_000)),
-    {reductions, After} = process_info(manager(p), reductions),
+    ok = weir_pool:start(?POOL, #{worker => none, strategy => direct}),
+    {reductions, Before} = process_info(manager(?POOL), reductions),
+    ?assertEqual({ok, 1_000_000}, weir_pool:add_worker(?POOL, far, 1_000_000)),
+    {reductions, After} = process_info(manager(?POOL), reductions),
     ?assert(After - Before < 500_000),
-    ?assertMatch({ok, [{far, 1_000_000}]}, weir_pool:added_workers(p)),
-    {ok, 1_000_000} = weir_pool:connect(p, far),
-    ?assertEqual({ok, self()}, weir_pool:pick(p, 1_000_000)),
-    ok = weir_pool:stop(p).
+    ?assertMatch({ok, [{far, 1_000_000}]}, weir_pool:added_workers(?POOL)),
+    {ok, 1_000_000} = weir_pool:connect(?POOL, far),
+    ?assertEqual({ok, self()}, weir_pool:pick(?POOL, 1_000_000)),
+    ok = weir_pool:stop(?POOL).
 
 %% ---------------------------------------------------------------- starts
 
+%% A search of the mailbox takes a reduction or more for each message. The second start fails.
 a_start_does_not_search_the_mailbox_of_its_caller(_Config) ->
-    searches_no_mailbox(fun() -> ok = weir_pool:start(p, pool(2)) end).
-
-a_start_that_fails_does_not_search_the_mailbox_of_its_caller(_Config) ->
-    Script = fun
-        (1) -> start;
-        (2) -> {error, refused}
-    end,
-    searches_no_mailbox(fun() -> {error, {start_failed, 2, refused}} = weir_pool:start(p, slot_script(2, Script)) end).
-
-%% A search of the mailbox takes a reduction or more for each message.
-searches_no_mailbox(Start) ->
+    Script = fun(Slot) -> lists:nth(Slot, [start, {error, refused}]) end,
     Messages = 1_000_000,
-    %% The first start loads modules, for which the code server's client searches the mailbox.
-    Without = reductions_of(Start, 0),
-    With = reductions_of(Start, Messages),
-    weir_kit:none(searches, [{reductions, Without, With} || With - Without > Messages div 4]).
+    [
+        begin
+            Start = fun() -> Result = weir_pool:start(?POOL, Opts) end,
+            %% The first start loads modules, for which the code server's client searches the mailbox.
+            Without = reductions_of(Start, 0),
+            With = reductions_of(Start, Messages),
+            weir_kit:none(searches, [{reductions, Without, With} || With - Without > Messages div 4])
+        end
+     || {Opts, Result} <- [{pool(2), ok}, {slot_script(2, Script), {error, {start_failed, 2, refused}}}]
+    ].
 
 %% The messages are outside the heap, so that no garbage collection visits them.
 reductions_of(Fun, Messages) ->
@@ -444,7 +345,7 @@ reductions_of(Fun, Messages) ->
             {reductions, Before} = process_info(self(), reductions),
             _ = Fun(),
             {reductions, After} = process_info(self(), reductions),
-            _ = weir_pool:stop(p),
+            _ = weir_pool:stop(?POOL),
             exit({returned, After - Before})
         end,
         [monitor, {message_queue_data, off_heap}]
@@ -454,66 +355,28 @@ reductions_of(Fun, Messages) ->
 %% ---------------------------------------------------------------- waiters that are not scheduled
 
 %% The queue measures time by messages to itself while claims wait. When each suspended waiter held the worker for five
-%% ticks, the queue handled 121 messages before the next waiter got the worker. With one tick for each, 41.
+%% ticks, the queue handled 121 messages before the next waiter got the worker. With one tick for each, 41. Every waiter
+%% gets the worker in the end.
 suspended_waiters_do_not_delay_the_next(_Config) ->
-    ok = weir_pool:start(p, pool(1)),
+    ok = weir_pool:start(?POOL, pool(1)),
     [Ticket] = hold(1),
-    Suspended = [wait_next(N) || N <- lists:seq(1, 20)],
+    Suspended = wait_in_order(20),
     [true = erlang:suspend_process(Pid) || {Pid, _} <- Suspended],
-    Next = wait_next(21),
+    [Next] = wait_in_order(1),
     Counter = count_messages_of_queue(),
-    ok = weir_pool:checkin(p, Ticket),
+    ok = weir_pool:checkin(?POOL, Ticket),
     _ = claimed(Next),
     Handled = messages_of_queue(Counter),
     ct:pal("the queue has handled ~b messages", [Handled]),
-    give_back(Next),
-    [true = erlang:resume_process(Pid) || {Pid, _} <- Suspended],
-    [
-        begin
-            _ = claimed(Waiter),
-            give_back(Waiter)
-        end
-     || Waiter <- Suspended
-    ],
-    ok = weir_pool:stop(p),
-    weir_kit:none(late, [{handled, Handled} || Handled >= 20]).
-
-%% The queue takes a grant back from a suspended waiter, and then holds as many requests as it may.
-a_waiter_whose_grant_was_taken_back_keeps_its_place_in_a_full_queue(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{max_queue => 1})),
-    [Ticket] = hold(1),
-    {Pid, _} = First = wait_next(1),
-    true = erlang:suspend_process(Pid),
-    ok = weir_pool:checkin(p, Ticket),
-    until(fun() -> waiting() =:= 0 end),
-    Second = waiter(),
-    _ = claimed(Second),
-    Third = wait_next(1),
-    true = erlang:resume_process(Pid),
-    until(fun() -> waiting() =:= 2 end),
-    ?assertMatch({error, {overload, _}}, weir_pool:claim(p, fun(_) -> ok end, weir_kit:wait_ms())),
-    give_back(Second),
-    _ = claimed(First),
-    weir_kit:none(overtaken, [third || has_claimed(Third)]),
-    give_back(First),
-    _ = claimed(Third),
-    give_back(Third),
-    ok = weir_pool:stop(p).
-
-%% Every waiter gets the worker in the end, though the queue grants it to several of them at once.
-waiters_that_were_suspended_are_all_served_once(_Config) ->
-    ok = weir_pool:start(p, pool(2)),
-    Tickets = hold(2),
-    Waiters = [wait_next(N) || N <- lists:seq(1, 40)],
-    [true = erlang:suspend_process(Pid) || {Pid, _} <- Waiters],
-    [ok = weir_pool:checkin(p, Ticket) || Ticket <- Tickets],
+    let_go(Next),
     %% All requests have had a grant, and the queue has taken all grants back.
     until(fun() -> waiting() =:= 0 andalso maps:get(claimed, info()) =:= 0 end),
-    [true = erlang:resume_process(Pid) || {Pid, _} <- Waiters],
-    ok = serve_all(Waiters),
+    [true = erlang:resume_process(Pid) || {Pid, _} <- Suspended],
+    ok = serve_all(Suspended),
     Info = info(),
-    ok = weir_pool:stop(p),
-    ?assertMatch(#{claimed := 0, waiting := 0, abandoned := 0}, Info).
+    ok = weir_pool:stop(?POOL),
+    ?assertMatch(#{claimed := 0, waiting := 0, abandoned := 0}, Info),
+    weir_kit:none(late, [{handled, Handled} || Handled >= 20]).
 
 %% Lets each waiter give its worker back, in the order of their claims.
 serve_all([]) ->
@@ -522,20 +385,36 @@ serve_all(Waiters) ->
     receive
         {claimed, Pid, _Worker} ->
             {value, Waiter, Others} = lists:keytake(Pid, 1, Waiters),
-            give_back(Waiter),
+            let_go(Waiter),
             serve_all(Others)
     after weir_kit:wait_ms() -> error({not_claimed, info()})
     end.
 
-%% Starts the Nth waiter. Returns when it is in the queue.
-wait_next(N) ->
-    Waiter = waiter(),
-    until(fun() -> waiting() =:= N end),
-    Waiter.
+%% The queue takes a grant back from a suspended waiter, and then holds as many requests as it may.
+a_waiter_whose_grant_was_taken_back_keeps_its_place_in_a_full_queue(_Config) ->
+    ok = weir_pool:start(?POOL, pool(1, #{max_queue => 1})),
+    [Ticket] = hold(1),
+    [{Pid, _} = First] = wait_in_order(1),
+    true = erlang:suspend_process(Pid),
+    ok = weir_pool:checkin(?POOL, Ticket),
+    until(fun() -> waiting() =:= 0 end),
+    Second = waiter(),
+    _ = claimed(Second),
+    [Third] = wait_in_order(1),
+    true = erlang:resume_process(Pid),
+    until(fun() -> waiting() =:= 2 end),
+    ?assertMatch({error, {overload, _}}, weir_pool:claim(?POOL, fun(_) -> ok end, weir_kit:wait_ms())),
+    let_go(Second),
+    _ = claimed(First),
+    weir_kit:none(overtaken, [third || not has_not_claimed(Third)]),
+    let_go(First),
+    _ = claimed(Third),
+    let_go(Third),
+    ok = weir_pool:stop(?POOL).
 
 %% Counts the messages that a pool's queue takes from its mailbox. The tracer counts them.
 count_messages_of_queue() ->
-    Queue = weir_pool_test_lib:queue(p),
+    Queue = weir_pool_test_lib:queue(?POOL),
     Counter = weir_kit:start(fun() -> count(0) end),
     1 = erlang:trace(Queue, true, ['receive', {tracer, element(1, Counter)}]),
     {Counter, Queue}.
@@ -557,30 +436,30 @@ count(N) ->
 %% ---------------------------------------------------------------- tickets
 
 checkin_tells_a_dead_worker_from_a_claim_that_has_ended(_Config) ->
-    ok = weir_pool:start(p, pool(1)),
+    ok = weir_pool:start(?POOL, pool(1)),
     %% The worker has died and has a successor, which another claim may hold.
-    {ok, Died, OfDead} = weir_pool:checkout(p, 0),
+    {ok, Died, OfDead} = weir_pool:checkout(?POOL, 0),
     kill(Died),
-    until(fun() -> is_whole(1) end),
-    ?assertEqual({error, worker_down}, weir_pool:checkin(p, OfDead)),
-    ?assertEqual({error, worker_down}, weir_pool:checkin(p, OfDead, fail)),
-    {ok, Worker, Ticket} = weir_pool:checkout(p, weir_kit:wait_ms()),
-    ?assertEqual({error, worker_down}, weir_pool:checkin(p, OfDead)),
+    until(fun() -> settled(?POOL, 1) end),
+    ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, OfDead)),
+    ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, OfDead, fail)),
+    {ok, Worker, Ticket} = weir_pool:checkout(?POOL, weir_kit:wait_ms()),
+    ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, OfDead)),
     %% The worker lives, and the claim has ended.
-    ?assertEqual(ok, weir_pool:checkin(p, Ticket)),
-    ?assertEqual({error, not_held}, weir_pool:checkin(p, Ticket)),
-    ?assertEqual({error, not_held}, weir_pool:checkin(p, Ticket, fail)),
-    {ok, Worker, Again} = weir_pool:checkout(p, weir_kit:wait_ms()),
-    ?assertEqual({error, not_held}, weir_pool:checkin(p, Ticket)),
-    ?assertEqual(ok, weir_pool:checkin(p, Again)),
-    ok = weir_pool:stop(p).
+    ?assertEqual(ok, weir_pool:checkin(?POOL, Ticket)),
+    ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket)),
+    ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket, fail)),
+    {ok, Worker, Again} = weir_pool:checkout(?POOL, weir_kit:wait_ms()),
+    ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Ticket)),
+    ?assertEqual(ok, weir_pool:checkin(?POOL, Again)),
+    ok = weir_pool:stop(?POOL).
 
 %% The claimer was killed, and the pool has replaced the worker. The test has the ticket of the claimer.
 checkin_of_a_replaced_worker_says_worker_down(_Config) ->
-    ok = weir_pool:start(p, pool(1)),
+    ok = weir_pool:start(?POOL, pool(1)),
     Test = self(),
     {Claimer, _} = weir_kit:start(fun() ->
-        Test ! {ticket, weir_pool:checkout(p, 0)},
+        Test ! {ticket, weir_pool:checkout(?POOL, 0)},
         receive
             never -> ok
         end
@@ -591,19 +470,19 @@ checkin_of_a_replaced_worker_says_worker_down(_Config) ->
         end,
     kill(Claimer),
     _ = await_down(Worker),
-    until(fun() -> is_whole(1) end),
-    ?assertEqual({error, worker_down}, weir_pool:checkin(p, Ticket)),
-    ok = weir_pool:stop(p).
+    until(fun() -> settled(?POOL, 1) end),
+    ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket)),
+    ok = weir_pool:stop(?POOL).
 
 %% ---------------------------------------------------------------- calls of other pools
 
 %% The manager of a pool with one call polls it, while another pool has 10,000 calls under way. When the manager read
 %% the calls of all pools, three polls took 1,000 reductions without these calls, and 111,000 with them.
 a_manager_does_not_read_the_calls_of_other_pools(_Config) ->
-    ok = weir_pool:start(p, pool(2, #{strategy => least_loaded})),
+    ok = weir_pool:start(?POOL, pool(2, #{strategy => least_loaded})),
     ok = weir_pool:start(busy, pool(2, #{strategy => least_loaded})),
-    Caller = blocked_call(p),
-    {ok, _, Ticket} = weir_pool:checkout(p, 0),
+    Caller = blocked_call(?POOL),
+    {ok, _, Ticket} = weir_pool:checkout(?POOL, 0),
     Alone = reductions_of_polls(3),
     Callers = [blocked_call(busy) || _ <- lists:seq(1, 10_000)],
     until(fun() ->
@@ -612,9 +491,9 @@ a_manager_does_not_read_the_calls_of_other_pools(_Config) ->
     end),
     Beside = reductions_of_polls(3),
     ct:pal("three polls take ~b reductions, beside 10,000 calls ~b", [Alone, Beside]),
-    ok = weir_pool:checkin(p, Ticket),
+    ok = weir_pool:checkin(?POOL, Ticket),
     [kill(Each) || Each <- [Caller | Callers]],
-    [ok = weir_pool:stop(Name) || Name <- [p, busy]],
+    [ok = weir_pool:stop(Name) || Name <- [?POOL, busy]],
     weir_kit:none(reads_all_calls, [{Alone, Beside} || Beside - Alone > 50_000]).
 
 %% A process whose call of a worker gets no answer.
@@ -634,9 +513,9 @@ blocked_call(Name) ->
 %% The reductions of the manager while it polls. Each poll adds to `claimed_ms' of a pool with a claimed worker.
 reductions_of_polls(N) ->
     ok = await_poll(),
-    Before = reductions(manager(p)),
+    Before = reductions(manager(?POOL)),
     [ok = await_poll() || _ <- lists:seq(1, N)],
-    reductions(manager(p)) - Before.
+    reductions(manager(?POOL)) - Before.
 
 await_poll() ->
     #{claimed_ms := Before} = info(),

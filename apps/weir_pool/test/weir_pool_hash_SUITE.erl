@@ -59,18 +59,6 @@ growth_moves_keys_to_the_new_slot_alone(_Config) ->
         2000
     ).
 
-%% From N to N + 1 slots, M / (N + 1) of M keys move. The bound is five standard deviations.
-growth_moves_the_right_share(_Config) ->
-    M = 100000,
-    [
-        begin
-            Moved = length([I || I <- lists:seq(1, M), weir_pool_hash:slot(I, N) =/= weir_pool_hash:slot(I, N + 1)]),
-            P = 1 / (N + 1),
-            ?assert(abs(Moved - M * P) < 5 * math:sqrt(M * P * (1 - P)), {N, Moved})
-        end
-     || N <- [1, 2, 5, 20, 100]
-    ].
-
 %% 200,000 keys of several kinds; binaries of digits are the kind that leaves patterns in phash2.
 spreads_evenly(_Config) ->
     Kinds = [

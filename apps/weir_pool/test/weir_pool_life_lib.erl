@@ -2,7 +2,7 @@
 %% pause, and the insides of a pool.
 -module(weir_pool_life_lib).
 
--export([pool/1, pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2]).
+-export([start/2, pool/1, pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2]).
 -export([workers_alive/0, slot_sups/1, slot_sup/2, settle/2]).
 -export([claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1]).
 -export([busy/1, idle/1]).
@@ -13,6 +13,11 @@
 -define(WORKER, weir_pool_life_worker).
 
 %% ---------------------------------------------------------------- pools
+
+%% Starts the pool p. Returns when all its workers can be claimed.
+start(Size, Opts) ->
+    ok = weir_pool:start(p, pool(Size, Opts)),
+    settle(p, Size).
 
 pool(Size) -> pool(Size, #{}).
 

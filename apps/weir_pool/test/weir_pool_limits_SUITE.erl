@@ -4,6 +4,9 @@
 %% The cases run in two nodes beside that of the test. A filler keeps the process table of one node full: the filler
 %% takes each place as soon as the place is free. Processes that a case needs meanwhile are started before. A case that
 %% fails ends its node.
+%%
+%% A case is a list of pools, each with a function that prepares the pool. The function returns a function for the time
+%% when the table is full. That function returns a function for the time afterwards.
 -module(weir_pool_limits_SUITE).
 
 -compile([export_all, nowarn_export_all]).
@@ -28,477 +31,353 @@ end_per_suite(_) -> [ok = end_node(Args) || Args <- [?LIMIT, []]].
 
 %% ---------------------------------------------------------------- single kinds
 
-pools_that_nothing_happens_to(_Config) ->
+idle_pools_do_not_change(_Config) ->
     in_node(fun() ->
-        _ = [both(Kind, Opts) || {Kind, Opts} <- untouched_kinds()],
-        outage(fun(_Names) -> ok end, fun(_Names, _) -> ok end, [])
+        untouched(),
+        outage([])
     end).
 
-untouched_kinds() ->
-    [{Strategy, pool(3, #{strategy => Strategy})} || Strategy <- [round_robin, random, hash, direct, least_loaded]] ++ [
-        {async, pool(3, #{start => async})},
-        {overflow, pool(3, #{overflow => #{max => 2, linger => 0}})},
-        {lifo, pool(3, #{queue => lifo})}
-    ].
+untouched() ->
+    Strategies = [round_robin, random, hash, direct, least_loaded],
+    Opts = [pool(3, #{strategy => Strategy}) || Strategy <- Strategies] ++ [
+        pool(3, #{start => async}),
+        pool(3, #{overflow => #{max => 2, linger => 0}}),
+        pool(3, #{queue => lifo})
+    ],
+    [both(untouched, Each) || Each <- Opts].
 
-a_worker_that_dies(_Config) -> in_node(fun() -> dying_worker(pool(3)) end).
+dead_workers_are_replaced(_Config) ->
+    outage_of([pool(3), async(pool(3)), pool(3, #{intensity => 1})], fun(Name) ->
+        fun() ->
+            kill(worker(Name, 1)),
+            fun() ->
+                kept(Name, [2, 3]),
+                counted(Name, #{restarts => 1, abandoned => 0})
+            end
+        end
+    end).
 
-a_worker_that_dies_in_an_asynchronous_pool(_Config) ->
-    in_node(fun() -> dying_worker(pool(3, #{start => async, backoff => {1, 20}})) end).
-
-a_worker_that_dies_when_none_may(_Config) -> in_node(fun() -> dying_worker(pool(3, #{intensity => 1})) end).
-
-dying_worker(Opts) ->
-    outage(
-        fun(Names) -> [kill(worker(Name, 1)) || Name <- Names] end,
-        fun(Names, _) ->
-            [ok = kept(Name, [2, 3]) || Name <- Names],
-            [ok = counted(Name, #{restarts => 1, abandoned => 0}) || Name <- Names]
-        end,
-        both(dying, Opts)
-    ).
-
-%% The checks go on after the outage. A check that could not be made is no failure of the worker.
-checked_workers(_Config) ->
+%% A check that could not be made is no failure of the worker.
+checks_go_on(_Config) ->
     in_node(fun() ->
         Checks = counters:new(1, []),
         Check = fun(_Worker) -> counters:add(Checks, 1, 1), ok end,
-        outage(
-            fun(_Names) -> ok end,
-            fun(Names, _) ->
-                go_on(Checks),
-                %% No fault: on a slow machine a check may take longer than its time.
-                [true = workers(Name) =:= before(Name) || Name <- Names]
-            end,
-            both(checked, pool(3, #{check => {Check, 200}}))
-        )
+        outage([
+            {pool(3, #{check => {Check, 200}}), fun(Name) ->
+                fun() ->
+                    fun() ->
+                        rises(Checks, 10),
+                        %% No fault: on a slow machine a check may take longer than its time.
+                        true = workers(Name) =:= before(Name)
+                    end
+                end
+            end}
+        ])
     end).
 
-%% Waits for more checks than those of one of two pools that were under way.
-go_on(Checks) ->
-    Before = counters:get(Checks, 1),
-    until(fun() -> counters:get(Checks, 1) > Before + 10 end).
+%% Waits until a counter has risen by more than N. Two checks may be under way when the wait begins.
+rises(Counter, N) ->
+    Before = counters:get(Counter, 1),
+    until(fun() -> counters:get(Counter, 1) > Before + N end).
 
 %% The first claimer is killed, the second returns its worker as failed, and the third holds. A fourth waits.
-workers_that_are_replaced(_Config) -> in_node(fun() -> given_up(pool(3, #{abandoned => replace})) end).
-
-workers_that_are_replaced_in_an_asynchronous_pool(_Config) ->
-    in_node(fun() -> given_up(pool(3, #{abandoned => replace, start => async, backoff => {1, 20}})) end).
-
-given_up(Opts) ->
-    Names = both(replaced, Opts),
-    Held = [{Name, [checked_out(Name) || _ <- [1, 2, 3]], agent()} || Name <- Names],
-    outage(
-        fun(_) ->
-            [
-                begin
-                    Waiting = checking_out(Waiter, Name),
-                    exit(Killed, kill),
-                    {returned, ok} = checked_in(Failing, fail),
-                    {Name, Waiting}
-                end
-             || {Name, [{Killed, _, _}, Failing, _Holding], Waiter} <- Held
-            ]
-        end,
-        fun(_, Waiting) ->
-            [
-                begin
-                    {returned, {ok, _Worker, Ticket}} = answer(proplists:get_value(Name, Waiting)),
-                    {returned, ok} = checked_in({Waiter, Name, Ticket}, ok),
-                    {returned, ok} = checked_in(Holding, ok),
-                    ok = counted(Name, #{abandoned => 2, restarts => 2}),
-                    ok = kept(Name, [slot(Holding)])
-                end
-             || {Name, [_, _, Holding], Waiter} <- Held
-            ]
-        end,
-        Names
-    ).
-
-%% The claimer's call times out in the outage, and the worker becomes idle after the outage.
-workers_that_are_waited_for(_Config) -> in_node(fun() -> timed_out(pool(3, #{abandoned => {wait, 60_000}})) end).
-
-workers_that_are_waited_for_in_vain(_Config) -> in_node(fun() -> timed_out(pool(3, #{abandoned => {wait, 1}})) end).
-
-timed_out(Opts) ->
-    Names = both(waited, Opts),
-    Agents = [{Name, agent()} || Name <- Names],
-    outage(
-        fun(_) ->
-            [
-                begin
-                    Test = self(),
-                    Claim = ask(Agent, fun() ->
-                        weir_pool:claim(Name, fun(Worker) ->
-                            ok = busy(Worker),
-                            Test ! {claimed, Name, Worker},
-                            gen_server:call(Worker, ping, 1)
-                        end)
-                    end),
-                    {raised, exit, {timeout, _}} = answer(Claim),
-                    receive {claimed, Name, Worker} -> {Name, Worker} end
-                end
-             || {Name, Agent} <- Agents
-            ]
-        end,
-        fun(_, Busy) ->
-            [idle(Worker) || {_Name, Worker} <- Busy],
-            [ok = counted(Name, #{abandoned => 1}) || Name <- Names],
-            %% The other two workers have had no claim.
-            [none({lost, Name}, (before(Name) -- [Worker]) -- workers(Name)) || {Name, Worker} <- Busy]
-        end,
-        Names
-    ).
-
-%% The caller waits for a worker that cannot be started before the end of the outage.
-workers_for_overflow_that_start(_Config) ->
-    in_node(fun() ->
-        Names = both(overflow, pool(1, #{overflow => #{max => 2, linger => 0}, backoff => {1, 20}})),
-        Held = [{Name, checked_out(Name), agent()} || Name <- Names],
-        outage(
-            fun(_) -> [{Name, checking_out(Waiter, Name)} || {Name, _, Waiter} <- Held] end,
-            fun(_, Waiting) ->
-                [
-                    begin
-                        {returned, {ok, _, Ticket}} = answer(proplists:get_value(Name, Waiting)),
-                        {returned, ok} = checked_in({Waiter, Name, Ticket}, ok),
-                        {returned, ok} = checked_in(Holding, ok),
-                        ok = kept(Name, [1]),
-                        ok = counted(Name, #{restarts => 0, abandoned => 0, live => 1})
-                    end
-                 || {Name, Holding, Waiter} <- Held
-                ]
-            end,
-            Names
-        )
+workers_of_failed_claims_are_replaced(_Config) ->
+    Replace = pool(3, #{abandoned => replace}),
+    outage_of([Replace, async(Replace)], fun(Name) ->
+        [{Killed, _, _}, Failing, Holding] = [checked_out(Name) || _ <- [1, 2, 3]],
+        Waiter = agent(),
+        fun() ->
+            Waiting = checking_out(Waiter, Name),
+            exit(Killed, kill),
+            {returned, ok} = checked_in(Failing, fail),
+            fun() ->
+                {returned, {ok, _Worker, Ticket}} = answer(Waiting),
+                {returned, ok} = checked_in({Waiter, Name, Ticket}, ok),
+                {returned, ok} = checked_in(Holding, ok),
+                counted(Name, #{abandoned => 2, restarts => 2}),
+                kept(Name, [slot(Holding)])
+            end
+        end
     end).
 
-%% Two claims are released in the outage. Afterwards the worker for overflow is gone.
-workers_for_overflow_that_stop(_Config) ->
-    in_node(fun() ->
-        Names = both(overflow, pool(1, #{overflow => #{max => 1, linger => 0}})),
-        Held = [{Name, [checked_out(Name), checked_out(Name)]} || Name <- Names],
-        outage(
-            fun(_) -> [{returned, ok} = checked_in(Claim, ok) || {_, Claims} <- Held, Claim <- Claims] end,
-            fun(_, _) ->
-                [
-                    begin
-                        ok = kept(Name, [1]),
-                        ok = counted(Name, #{restarts => 0, abandoned => 0, live => 1, claims => 2})
-                    end
-                 || Name <- Names
-                ]
-            end,
-            Names
-        )
+%% The claimer's call times out in the outage, and the worker becomes idle after the outage.
+busy_workers_of_abandoned_claims_come_back(_Config) ->
+    outage_of([pool(3, #{abandoned => {wait, Ms}}) || Ms <- [1, 60_000]], fun(Name) ->
+        Agent = agent(),
+        Test = self(),
+        fun() ->
+            Claim = ask(Agent, fun() ->
+                weir_pool:claim(Name, fun(Worker) ->
+                    ok = busy(Worker),
+                    Test ! {claimed, Name, Worker},
+                    gen_server:call(Worker, ping, 1)
+                end)
+            end),
+            {raised, exit, {timeout, _}} = answer(Claim),
+            Busy = receive {claimed, Name, Worker} -> Worker end,
+            fun() ->
+                idle(Busy),
+                counted(Name, #{abandoned => 1}),
+                %% The other two workers have had no claim.
+                none({lost, Name}, (before(Name) -- [Busy]) -- workers(Name))
+            end
+        end
+    end).
+
+%% The caller waits for a worker that cannot be started before the end of the outage.
+workers_for_overflow_start_after_the_outage(_Config) ->
+    outage_of([pool(1, #{overflow => #{max => 2, linger => 0}, backoff => {1, 20}})], fun(Name) ->
+        Holding = checked_out(Name),
+        Waiter = agent(),
+        fun() ->
+            Waiting = checking_out(Waiter, Name),
+            fun() ->
+                {returned, {ok, _, Ticket}} = answer(Waiting),
+                {returned, ok} = checked_in({Waiter, Name, Ticket}, ok),
+                {returned, ok} = checked_in(Holding, ok),
+                kept(Name, [1]),
+                counted(Name, #{restarts => 0, abandoned => 0, live => 1})
+            end
+        end
+    end).
+
+%% Both claims are released in the outage. Afterwards the worker for overflow is gone.
+workers_for_overflow_stop(_Config) ->
+    outage_of([pool(1, #{overflow => #{max => 1, linger => 0}})], fun(Name) ->
+        Claims = [checked_out(Name), checked_out(Name)],
+        fun() ->
+            [{returned, ok} = checked_in(Claim, ok) || Claim <- Claims],
+            fun() ->
+                kept(Name, [1]),
+                counted(Name, #{restarts => 0, abandoned => 0, live => 1, claims => 2})
+            end
+        end
     end).
 
 %% The first caller is killed in its call.
-calls_by_load(_Config) ->
-    in_node(fun() ->
-        Names = both(loaded, pool(3, #{strategy => least_loaded})),
-        Callers = [{Name, agent(), agent(), agent()} || Name <- Names],
-        Test = self(),
-        Called = [
-            begin
-                Run = fun() ->
-                    Test ! {running, self()},
-                    receive go -> ran end
-                end,
-                Call = fun() -> weir_pool:call(Name, {run, Run}, infinity) end,
-                {_, First} = running(Killed, Call),
-                {Ref, Second} = running(Calling, Call),
-                {Name, Killed, Ref, Pinging, [First, Second]}
+calls_are_answered_and_counted(_Config) ->
+    outage_of([pool(3, #{strategy => least_loaded})], fun(Name) ->
+        [Killed, Calling, Pinging] = [agent(), agent(), agent()],
+        {_, First} = running(Killed, Name),
+        {Call, Second} = running(Calling, Name),
+        fun() ->
+            kill(Killed),
+            {returned, {ok, pong}} = answer(ask(Pinging, fun() -> weir_pool:call(Name, ping) end)),
+            fun() ->
+                [Worker ! go || Worker <- [First, Second]],
+                {returned, {ok, ran}} = answer(Call),
+                kept(Name, [1, 2, 3]),
+                counted(Name, #{calls => 0, restarts => 0, picks => 3})
             end
-         || {Name, Killed, Calling, Pinging} <- Callers
-        ],
-        outage(
-            fun(_) ->
-                [
-                    begin
-                        kill(Killed),
-                        {returned, {ok, pong}} = answer(ask(Pinging, fun() -> weir_pool:call(Name, ping) end))
-                    end
-                 || {Name, Killed, _, Pinging, _} <- Called
-                ]
-            end,
-            fun(_, _) ->
-                [
-                    begin
-                        [Worker ! go || Worker <- Running],
-                        {returned, {ok, ran}} = answer(Call),
-                        ok = kept(Name, [1, 2, 3]),
-                        ok = counted(Name, #{calls => 0, restarts => 0, picks => 3})
-                    end
-                 || {Name, _, Call, _, Running} <- Called
-                ]
-            end,
-            Names
-        )
+        end
     end).
 
 %% Has a process call a worker, and waits until the worker runs the call.
-running(Agent, Call) ->
-    Ref = ask(Agent, Call),
+running(Agent, Name) ->
+    Test = self(),
+    Run = fun() ->
+        Test ! {running, self()},
+        receive go -> ran end
+    end,
+    Ref = ask(Agent, fun() -> weir_pool:call(Name, {run, Run}, infinity) end),
     receive
         {running, Worker} -> {Ref, Worker}
     after wait_ms() -> error({never, running})
     end.
 
 %% In the outage one process that has connected itself dies, one connects, and a claimed one disconnects.
-processes_that_connect_themselves(_Config) ->
-    in_node(fun() ->
-        Names = both(connected, #{worker => none}),
-        Members = [{Name, [agent() || _ <- [1, 2, 3]], agent()} || Name <- Names],
-        Held = [
-            begin
-                [{ok, Slot} = weir_pool:add_worker(Name, Slot) || Slot <- [1, 2, 3]],
-                ok = connected(Name, 1, Leaving),
-                {returned, {ok, Leaving, Ticket}} = answer(checking_out(Claimer, Name)),
-                ok = connected(Name, 2, Dying),
-                {Name, Agents, {Claimer, Name, Ticket}}
+processes_that_connect_themselves_are_not_lost(_Config) ->
+    outage_of([#{worker => none}], fun(Name) ->
+        [Leaving, Dying, New, Claimer] = [agent() || _ <- [1, 2, 3, 4]],
+        [{ok, Slot} = weir_pool:add_worker(Name, Slot) || Slot <- [1, 2, 3]],
+        connected(Name, 1, Leaving),
+        {returned, {ok, Leaving, Ticket}} = answer(checking_out(Claimer, Name)),
+        connected(Name, 2, Dying),
+        fun() ->
+            kill(Dying),
+            connected(Name, 3, New),
+            {returned, ok} = answer(ask(Leaving, fun() -> weir_pool:disconnect(Name, 1) end)),
+            {returned, _} = checked_in({Claimer, Name, Ticket}, ok),
+            fun() ->
+                connected(Name, 1, Leaving),
+                connected(Name, 2, agent()),
+                same(lost, New, worker(Name, 3))
             end
-         || {Name, [Leaving, Dying, _] = Agents, Claimer} <- Members
-        ],
-        outage(
-            fun(_) ->
-                [
-                    begin
-                        kill(Dying),
-                        ok = connected(Name, 3, New),
-                        {returned, ok} = answer(ask(Leaving, fun() -> weir_pool:disconnect(Name, 1) end)),
-                        {returned, _} = checked_in(Claim, ok)
-                    end
-                 || {Name, [Leaving, Dying, New], Claim} <- Held
-                ]
-            end,
-            fun(_, _) ->
-                [
-                    begin
-                        ok = connected(Name, 1, Leaving),
-                        ok = connected(Name, 2, agent()),
-                        same(lost, New, worker(Name, 3))
-                    end
-                 || {Name, [Leaving, _, New], _} <- Held
-                ]
-            end,
-            Names
-        )
+        end
     end).
 
 connected(Name, Slot, Agent) ->
-    same({connect, Name, Slot}, {returned, {ok, Slot}}, answer(ask(Agent, fun() -> weir_pool:connect(Name, Slot) end))),
-    ok.
+    same({connect, Name, Slot}, {returned, {ok, Slot}}, answer(ask(Agent, fun() -> weir_pool:connect(Name, Slot) end))).
 
 %% A change in the outage is made, or refused, or its caller hears that there is no process for the change. The pool is
 %% whole either way.
-pools_that_are_resized(_Config) ->
-    in_node(fun() ->
-        Names = both(resized, pool(3)),
-        changed(
-            Names,
-            fun(Name) -> weir_pool:resize(Name, 6, 30_000) end,
-            fun
-                (Name, {returned, ok}) -> sized(Name, 6);
-                (Name, _Refused) -> sized(Name, 3)
-            end
-        )
+changes_are_made_or_refused(_Config) ->
+    Changes = [{resize, 6}, {resize, 1}, replace],
+    in_node(fun() -> outage([{pool(3), fun(Name) -> changing(Name, Change) end} || Change <- Changes]) end).
+
+changing(Name, Change) ->
+    Agent = agent(),
+    fun() ->
+        Asked = ask(Agent, fun() -> change(Name, Change) end),
+        fun() -> is_made_or_refused(Name, Change, answer(Asked)) end
+    end.
+
+change(Name, {resize, Size}) -> weir_pool:resize(Name, Size, 30_000);
+change(Name, replace) -> weir_pool:replace(Name, 1, 30_000).
+
+is_made_or_refused(Name, {resize, Size}, {returned, ok}) -> sized(Name, Size);
+is_made_or_refused(Name, {resize, _}, _Refused) -> sized(Name, 3);
+is_made_or_refused(Name, replace, {returned, ok}) -> kept(Name, [2, 3]);
+is_made_or_refused(Name, replace, _Refused) -> kept(Name, [1, 2, 3]).
+
+%% The drain begins before the outage, and the last claim ends in the outage.
+a_pool_that_drains_is_drained(_Config) ->
+    outage_of([pool(3)], fun(Name) ->
+        {Claim, Drain} = drain_under_way(Name),
+        fun() ->
+            {returned, ok} = checked_in(Claim, ok),
+            fun() -> drained(Name, Drain) end
+        end
     end).
 
-pools_that_shrink(_Config) ->
-    in_node(fun() ->
-        Names = both(shrunk, pool(3)),
-        changed(
-            Names,
-            fun(Name) -> weir_pool:resize(Name, 1, 30_000) end,
-            fun
-                (Name, {returned, ok}) -> sized(Name, 1);
-                (Name, _Refused) -> sized(Name, 3)
-            end
-        )
-    end).
+%% Returns a claim, and the drain that waits for its end.
+drain_under_way(Name) ->
+    forget_pool(Name),
+    Claim = checked_out(Name),
+    Drain = ask(agent(), fun() -> weir_pool:drain(Name, infinity) end),
+    until(fun() -> weir_pool:pick(Name) =:= {error, no_pool} end),
+    {Claim, Drain}.
 
-workers_that_are_replaced_by_hand(_Config) ->
-    in_node(fun() ->
-        Names = both(renewed, pool(3)),
-        changed(
-            Names,
-            fun(Name) -> weir_pool:replace(Name, 1, 30_000) end,
-            fun
-                (Name, {returned, ok}) -> kept(Name, [2, 3]);
-                (Name, _Refused) -> kept(Name, [1, 2, 3])
-            end
-        )
-    end).
+drained(Name, Drain) ->
+    same({drained, Name}, {returned, ok}, answer(Drain)),
+    same({drained, Name}, false, lists:member(Name, weir_pool:pools())).
 
-%% Makes a change of each pool in the outage, by a process of its own, and calls Check with each pool and the result.
-changed(Names, Change, Check) ->
-    Agents = [{Name, agent()} || Name <- Names],
-    outage(
-        fun(_) -> [{Name, ask(Agent, fun() -> Change(Name) end)} || {Name, Agent} <- Agents] end,
-        fun(_, Asked) -> [Check(Name, answer(Ask)) || {Name, Ask} <- Asked] end,
-        Names
-    ).
-
-%% The first pool is drained from before the outage, until a claim ends in it. The drain of the second begins in the
-%% outage: the pool is drained then, or as it was.
-pools_that_are_drained(_Config) ->
-    in_node(fun() ->
-        [Early, Late] = both(drained, pool(3)),
-        Claim = checked_out(Early),
-        [EarlyDrainer, LateDrainer] = [agent(), agent()],
-        EarlyDrain = ask(EarlyDrainer, fun() -> weir_pool:drain(Early, infinity) end),
-        until(fun() -> weir_pool:pick(Early) =:= {error, no_pool} end),
-        LateManager = manager(Late),
-        [forget_pool(Name) || Name <- [Early, Late]],
-        outage(
-            fun(_) ->
-                {returned, ok} = checked_in(Claim, ok),
-                ask(LateDrainer, fun() -> weir_pool:drain(Late, infinity) end)
-            end,
-            fun(_, LateDrain) ->
-                same(drained, {returned, ok}, answer(EarlyDrain)),
-                same(drained, [], [Name || Name <- weir_pool:pools(), Name =:= Early]),
-                case answer(LateDrain) of
+%% The drain begins in the outage. Afterwards the pool is drained, or as it was.
+a_drain_is_made_or_refused(_Config) ->
+    outage_of([pool(3)], fun(Name) ->
+        Drainer = agent(),
+        forget_pool(Name),
+        Manager = manager(Name),
+        fun() ->
+            Drain = ask(Drainer, fun() -> weir_pool:drain(Name, infinity) end),
+            fun() ->
+                case answer(Drain) of
                     {returned, ok} ->
-                        same(drained, [], [Name || Name <- weir_pool:pools(), Name =:= Late]);
+                        same({drained, Name}, false, lists:member(Name, weir_pool:pools()));
                     _Refused ->
-                        same({manager, Late}, LateManager, manager(Late)),
-                        refilled(Late)
+                        same({manager, Name}, Manager, manager(Name)),
+                        refilled(Name)
                 end
-            end,
-            []
-        )
+            end
+        end
     end).
 
 %% A pool whose start failed in the outage can be started afterwards. Pools that are stopped in the outage are gone.
-pools_that_start_and_stop(_Config) ->
-    in_node(fun() ->
-        Stopped = [{stopped, N} || N <- lists:seq(1, 20)],
+starts_and_stops_leave_whole_pools_or_none(_Config) ->
+    outage_of([pool(3)], fun(Other) ->
+        Stopped = [{stopped, Other, N} || N <- lists:seq(1, 10)],
+        New = [{new, Other, N} || N <- lists:seq(1, 10)],
         [ok = weir_pool:start(Name, pool(1)) || Name <- Stopped],
         [forget_pool(Name) || Name <- Stopped],
-        _ = both(other, pool(3)),
-        New = [{new, N} || N <- lists:seq(1, 20)],
         [Starter, Stopper] = [agent(), agent()],
-        outage(
-            fun(_) ->
-                Start = fun() -> [outcome(fun() -> weir_pool:start(Name, pool(1)) end) || Name <- New] end,
-                Stop = fun() -> [outcome(fun() -> weir_pool:stop(Name) end) || Name <- Stopped] end,
-                {ask(Starter, Start), ask(Stopper, Stop)}
-            end,
-            fun(_, {Starting, Stopping}) ->
+        Start = fun() -> [outcome(fun() -> weir_pool:start(Name, pool(1)) end) || Name <- New] end,
+        Stop = fun() -> [outcome(fun() -> weir_pool:stop(Name) end) || Name <- Stopped] end,
+        fun() ->
+            Starting = ask(Starter, Start),
+            Stopping = ask(Stopper, Stop),
+            fun() ->
                 {returned, Starts} = answer(Starting),
                 {returned, Stops} = answer(Stopping),
-                none(not_stopped, [Other || Other <- Stops, Other =/= {returned, ok}]),
+                none(not_stopped, [Result || Result <- Stops, Result =/= {returned, ok}]),
+                none(not_stopped, [Name || Name <- weir_pool:pools(), lists:member(Name, Stopped)]),
                 [
                     begin
                         Result =:= {returned, ok} orelse same(start, ok, weir_pool:start(Name, pool(1))),
                         sized(Name, 1)
                     end
                  || {Name, Result} <- lists:zip(New, Starts)
-                ],
-                none(not_stopped, [Name || {stopped, _} = Name <- weir_pool:pools()])
-            end,
-            []
-        )
+                ]
+            end
+        end
     end).
 
 %% ---------------------------------------------------------------- claims that cover the work
 
 %% The claimer survives. Its worker has had nothing to do, so no claim is abandoned and no worker is replaced.
-work_whose_process_cannot_be_started(_Config) ->
-    in_node(fun() ->
-        Names = both(covered, pool(2)),
-        Claimers = [{Name, agent()} || Name <- Names],
-        outage(
-            fun(_) -> [[worked(Claimer, Name) || {Name, Claimer} <- Claimers] || _ <- [1, 2, 3]] end,
-            fun(_, Results) ->
-                none(hanging, [Other || Other <- lists:append(Results), not is_over(Other)]),
-                [
-                    begin
-                        ok = claimed_by_nobody(Name),
-                        ok = kept(Name, [1, 2]),
-                        ok = counted(Name, #{abandoned => 0, restarts => 0}),
-                        same(work, {returned, {ok, done}}, worked(Claimer, Name))
-                    end
-                 || {Name, Claimer} <- Claimers
-                ]
-            end,
-            Names
-        )
-    end).
-
-%% The claimer waits in the queue until a worker is free.
-work_that_has_waited_and_cannot_be_started(_Config) ->
-    in_node(fun() ->
-        Names = both(covered, pool(2)),
-        Held = [{Name, [checked_out(Name), checked_out(Name)], [agent(), agent()]} || Name <- Names],
-        Waiting = [ask(Agent, work(Name)) || {Name, _, Agents} <- Held, Agent <- Agents],
-        [until(fun() -> {ok, #{waiting := N}} = weir_pool:info(Name), N =:= 2 orelse N end) || Name <- Names],
-        outage(
-            fun(_) ->
-                [{returned, ok} = checked_in(Claim, ok) || {_, Claims, _} <- Held, Claim <- Claims],
-                [answer(Ask) || Ask <- Waiting]
-            end,
-            fun(_, Results) ->
-                none(hanging, [Other || Other <- Results, not is_over(Other)]),
-                [
-                    begin
-                        ok = claimed_by_nobody(Name),
-                        ok = kept(Name, [1, 2]),
-                        ok = counted(Name, #{abandoned => 0, restarts => 0})
-                    end
-                 || Name <- Names
-                ]
-            end,
-            Names
-        )
-    end).
-
-%% The table has room for one process: the process of the work starts, and the process that guards the work does not.
-work_whose_guard_cannot_be_started(_Config) ->
-    in_node(fun() ->
-        [Name, Other] = both(covered, pool(2)),
-        [remember(Covered) || Covered <- [Name, Other]],
+work_that_cannot_be_started_holds_no_worker(_Config) ->
+    outage_of([pool(2)], fun(Name) ->
         Claimer = agent(),
-        Filler = fill(but_one),
-        Results = [worked(Claimer, Name) || _ <- [1, 2, 3]],
-        ok = unfill(Filler),
-        none(hanging, [Result || Result <- Results, not is_over(Result)]),
-        ok = app_is_running(),
-        ok = same_manager(Name),
-        ok = refilled(Name),
-        ok = intact([Other]),
-        same(work, {returned, {ok, done}}, worked(Claimer, Name))
+        fun() ->
+            Results = [answer(ask(Claimer, work(Name))) || _ <- [1, 2, 3]],
+            fun() ->
+                not_abandoned(Name, Results),
+                same(work, {returned, {ok, done}}, answer(ask(Claimer, work(Name))))
+            end
+        end
     end).
+
+%% The claimers wait in the queue until a worker is free.
+work_that_has_waited_and_cannot_be_started_holds_no_worker(_Config) ->
+    outage_of([pool(2)], fun(Name) ->
+        Claims = [checked_out(Name), checked_out(Name)],
+        Waiting = [ask(agent(), work(Name)) || _ <- [1, 2]],
+        counted(Name, #{waiting => 2}),
+        fun() ->
+            [{returned, ok} = checked_in(Claim, ok) || Claim <- Claims],
+            Results = [answer(Ask) || Ask <- Waiting],
+            fun() -> not_abandoned(Name, Results) end
+        end
+    end).
+
+work(Name) ->
+    fun() -> weir_pool:claim(Name, fun(_Worker) -> done end, #{timeout => wait_ms(), covers => work}) end.
+
+not_abandoned(Name, Results) ->
+    none(hanging, [Result || Result <- Results, not is_over(Result)]),
+    counted(Name, #{claimed => 0, reserved => 0, vacant => 0, abandoned => 0, restarts => 0}),
+    kept(Name, [1, 2]).
 
 is_over({returned, {ok, done}}) -> true;
 is_over({returned, {error, _}}) -> true;
 is_over({raised, _, _}) -> true;
 is_over(_) -> false.
 
-work(Name) ->
-    fun() -> weir_pool:claim(Name, fun(_Worker) -> done end, #{timeout => wait_ms(), covers => work}) end.
-
-worked(Agent, Name) -> answer(ask(Agent, work(Name))).
-
-claimed_by_nobody(Name) -> counted(Name, #{claimed => 0, reserved => 0, vacant => 0}).
+%% The table has room for one process: the process of the work starts, and the process that guards the work does not.
+work_whose_guard_cannot_be_started_holds_no_worker(_Config) ->
+    in_node(fun() ->
+        [Name, Other] = both(covered, pool(2)),
+        [remember(Covered) || Covered <- [Name, Other]],
+        Claimer = agent(),
+        Filler = fill(but_one),
+        Results = [answer(ask(Claimer, work(Name))) || _ <- [1, 2, 3]],
+        ok = unfill(Filler),
+        none(hanging, [Result || Result <- Results, not is_over(Result)]),
+        ok = app_is_running(),
+        ok = same_manager(Name),
+        ok = refilled(Name),
+        ok = counted(Name, #{abandoned => 0, restarts => 0}),
+        ok = intact([Other]),
+        same(work, {returned, {ok, done}}, answer(ask(Claimer, work(Name))))
+    end).
 
 %% ---------------------------------------------------------------- all kinds
 
 %% For ten seconds the test kills workers and claimers, lets calls time out, and changes pools, of all kinds.
-all_kinds_for_ten_seconds(_Config) ->
+all_kinds_lose_nothing_in_ten_seconds(_Config) ->
     in_node(fun() ->
         Checks = counters:new(1, []),
         Check = fun(_Worker) -> counters:add(Checks, 1, 1), ok end,
         Fails = atomics:new(1, []),
         FailingCheck = fun(_Worker) -> atomics:get(Fails, 1) =:= 0 end,
-        _ = [both({untouched, Kind}, Opts) || {Kind, Opts} <- untouched_kinds()],
-        Touched = [
-            {Kind, both(Kind, Opts)}
+        untouched(),
+        Members = connected_agents(),
+        [Draining, _] = both(drained, pool(3)),
+        {Claim, Drain} = drain_under_way(Draining),
+        Struck = [
+            {Name, Kind}
          || {Kind, Opts} <- [
                 {dying, pool(3)},
-                {dying_async, pool(3, #{start => async, backoff => {1, 20}})},
+                {dying, async(pool(3))},
                 {replaced, pool(3, #{abandoned => replace})},
                 {free, pool(3, #{abandoned => free})},
                 {waited, pool(3, #{abandoned => {wait, 50}})},
@@ -506,58 +385,43 @@ all_kinds_for_ten_seconds(_Config) ->
                 {covered, pool(3)},
                 {loaded, pool(3, #{strategy => least_loaded})},
                 {changed, pool(3)},
-                {checked, pool(3, #{check => {Check, 100}, start => async, backoff => {1, 20}})},
-                {refused, pool(3, #{check => {FailingCheck, 10}, start => async, backoff => {1, 20}})}
-            ]
+                {checked, async(pool(3, #{check => {Check, 100}}))},
+                {checked, async(pool(3, #{check => {FailingCheck, 10}}))}
+            ],
+            Name <- both(Kind, Opts)
         ],
-        Members = connected_agents(),
-        {Claim, Drain} = drain_under_way(),
         Agents = queue:from_list([agent() || _ <- lists:seq(1, 400)]),
-        outage(
-            fun(_) ->
-                ok = atomics:put(Fails, 1, 1),
-                Left = blows(?LONG_OUTAGE_MS div ?BLOW_MS, Touched, Agents),
-                same(drained_too_early, {returned, ok}, checked_in(Claim, ok)),
-                ok = atomics:put(Fails, 1, 0),
-                Left
-            end,
-            fun(_, Left) ->
-                same(drained, {returned, ok}, answer(Drain)),
+        Strike = fun() ->
+            ok = atomics:put(Fails, 1, 1),
+            Left = blows(?LONG_OUTAGE_MS div ?BLOW_MS, Struck, Agents),
+            same(drained_too_early, {returned, ok}, checked_in(Claim, ok)),
+            ok = atomics:put(Fails, 1, 0),
+            fun() ->
+                drained(Draining, Drain),
                 %% The claims of processes that are dead end too.
                 [kill(Agent) || Agent <- queue:to_list(Left)],
                 [same(lost, Agent, worker(Name, Slot)) || {Name, Slot, Agent} <- Members],
-                go_on(Checks)
-            end,
-            lists:append([Names || {_, Names} <- Touched])
-        )
+                rises(Checks, 10)
+            end
+        end,
+        full_for_a_time([Name || {Name, _} <- Struck], [Strike])
     end).
 
 connected_agents() ->
     Members = [{Name, Slot, agent()} || Name <- both(connected, #{worker => none}), Slot <- [1, 2, 3]],
     [{ok, Slot} = weir_pool:add_worker(Name, Slot) || {Name, Slot, _} <- Members],
-    [ok = connected(Name, Slot, Agent) || {Name, Slot, Agent} <- Members],
+    [connected(Name, Slot, Agent) || {Name, Slot, Agent} <- Members],
     Members.
 
-%% Returns a claim, and the drain that waits for its end.
-drain_under_way() ->
-    [Draining, _] = both(drained, pool(3)),
-    Claim = checked_out(Draining),
-    Drain = ask(agent(), fun() -> weir_pool:drain(Draining, infinity) end),
-    until(fun() -> weir_pool:pick(Draining) =:= {error, no_pool} end),
-    forget_pool(Draining),
-    {Claim, Drain}.
-
 %% The time between two blows is a part of the length of the outage.
-blows(0, _Touched, Agents) ->
+blows(0, _Struck, Agents) ->
     Agents;
-blows(N, Touched, Agents) ->
-    Left = lists:foldl(fun({Kind, Name}, Left) -> blow(Kind, Name, Left) end, Agents, [
-        {Kind, Name} || {Kind, Names} <- Touched, Name <- Names
-    ]),
-    receive after ?BLOW_MS -> blows(N - 1, Touched, Left) end.
+blows(N, Struck, Agents) ->
+    Left = lists:foldl(fun blow/2, Agents, Struck),
+    receive after ?BLOW_MS -> blows(N - 1, Struck, Left) end.
 
 %% Does something to a pool by the first of the processes, which becomes the last, if it survives.
-blow(Kind, Name, Agents) ->
+blow({Name, Kind}, Agents) ->
     {{value, Agent}, Others} = queue:out(Agents),
     _ = ask(Agent, deed(Kind, Name)),
     case Kind =:= replaced orelse Kind =:= free of
@@ -568,7 +432,7 @@ blow(Kind, Name, Agents) ->
             queue:in(Agent, Others)
     end.
 
-deed(Kind, Name) when Kind =:= dying; Kind =:= dying_async ->
+deed(dying, Name) ->
     fun() -> {ok, Worker} = weir_pool:pick(Name), exit(Worker, kill) end;
 deed(Kind, Name) when Kind =:= replaced; Kind =:= free ->
     fun() -> weir_pool:checkout(Name, #{timeout => 10}) end;
@@ -591,7 +455,7 @@ deed(changed, Name) ->
             ]
         ]
     end;
-deed(Kind, Name) when Kind =:= checked; Kind =:= refused ->
+deed(checked, Name) ->
     fun() -> weir_pool:pick(Name) end.
 
 %% Takes longer than the calls of it wait.
@@ -602,66 +466,34 @@ nap() -> receive after 20 -> ok end.
 %% Each pool gives up because its worker dies once too often, all within a second or so.
 pools_that_give_up_end_no_other_pool(_Config) ->
     in_node([], fun() ->
-        Names = [{ending, N} || N <- lists:seq(1, 300)],
-        [ok = weir_pool:start(Name, pool(1, #{intensity => 0})) || Name <- Names],
-        Others = both(other, pool(3)),
-        [remember(Name) || Name <- Others],
-        [exit(worker(Name, 1), kill) || Name <- Names],
-        until(fun() -> [Name || {ending, _} = Name <- weir_pool:pools()] =:= [] end),
-        ok = intact(Others)
-    end).
-
-%% The worker of each pool fails at its start whenever a pool is started again: again and again, side by side.
-pools_that_are_started_and_give_up_end_no_other_pool(_Config) ->
-    in_node([], fun() ->
-        Others = both(other, pool(3)),
-        [remember(Name) || Name <- Others],
-        _ = weir_kit:in_parallel([
-            fun() ->
-                [
-                    begin
-                        ok = weir_pool:start({ending, N}, pool(1, #{intensity => 0})),
-                        exit(worker({ending, N}, 1), kill),
-                        until(fun() -> not lists:member({ending, N}, weir_pool:pools()) end)
-                    end
-                 || _ <- lists:seq(1, 50)
-                ]
-            end
-         || N <- lists:seq(1, 8)
-        ]),
-        ok = intact(Others)
+        beside_others(300, #{intensity => 0}, fun(Names) ->
+            [exit(worker(Name, 1), kill) || Name <- Names],
+            until(fun() -> [Name || {ending, _} = Name <- weir_pool:pools()] =:= [] end)
+        end)
     end).
 
 %% Managers run no code of users. A bug of Weir would end them all the same.
 managers_that_are_killed_end_no_other_pool(_Config) ->
     in_node([], fun() ->
-        Names = [{ending, N} || N <- lists:seq(1, 300)],
-        [ok = weir_pool:start(Name, pool(1)) || Name <- Names],
-        Others = both(other, pool(3)),
-        [remember(Name) || Name <- Others],
-        Killed = [{Name, manager(Name)} || Name <- Names],
-        [exit(Manager, kill) || {_, Manager} <- Killed],
-        ok = intact(Others),
-        %% The name of a pool is free for a moment, and its next manager waits for the old workers.
-        [
-            until(fun() ->
-                ok = app_is_running(),
-                not lists:member(manager(Name), [gone, Old]) andalso size_of(Name) =/= gone
-            end)
-         || {Name, Old} <- Killed
-        ],
-        [ok = refilled(Name) || Name <- Names],
-        ok = intact(Others)
+        beside_others(300, #{}, fun(Names) ->
+            Killed = [{Name, manager(Name)} || Name <- Names],
+            [exit(Manager, kill) || {_, Manager} <- Killed],
+            %% The name of a pool is free for a moment, and its next manager waits for the old workers.
+            [
+                until(fun() ->
+                    ok = app_is_running(),
+                    not lists:member(manager(Name), [gone, Old]) andalso size_of(Name) =/= gone
+                end)
+             || {Name, Old} <- Killed
+            ],
+            [ok = refilled(Name) || Name <- Names]
+        end)
     end).
 
 %% The pool may end, as a supervisor's child does that dies too often.
 a_manager_that_is_killed_again_and_again_ends_no_other_pool(_Config) ->
     in_node([], fun() ->
-        ok = weir_pool:start(ending, pool(1)),
-        Others = both(other, pool(3)),
-        [remember(Name) || Name <- Others],
-        _ = killed_managers(ending, 300),
-        ok = intact(Others)
+        beside_others(1, #{}, fun([Name]) -> killed_managers(Name, 300) end)
     end).
 
 killed_managers(_Name, 0) ->
@@ -677,79 +509,60 @@ killed_managers(Name, N) ->
             kill(Manager),
             killed_managers(Name, N - 1)
     end.
-
-%% As the last case, with a full table. A pool whose manager is dead may be gone.
+%% A pool whose manager is dead may be gone.
 managers_that_are_killed_at_the_limit_end_no_other_pool(_Config) ->
     in_node(fun() ->
-        Names = [{ending, N} || N <- lists:seq(1, 5)],
-        [ok = weir_pool:start(Name, pool(1)) || Name <- Names],
-        Others = both(other, pool(3)),
-        [remember(Name) || Name <- Others],
-        Filler = fill(always),
-        [kill(manager(Name)) || Name <- Names],
-        ok = stay_full(),
-        ok = unfill(Filler),
-        ok = intact(Others)
+        beside_others(5, #{}, fun(Names) ->
+            Filler = fill(always),
+            [kill(manager(Name)) || Name <- Names],
+            stay_full(),
+            unfill(Filler)
+        end)
     end).
+
+%% Calls a function with the names of N pools. Afterwards two others must be as they were.
+beside_others(N, More, Fun) ->
+    Names = [{ending, I} || I <- lists:seq(1, N)],
+    [ok = weir_pool:start(Name, pool(1, More)) || Name <- Names],
+    Others = both(other, pool(3)),
+    [remember(Name) || Name <- Others],
+    _ = Fun(Names),
+    intact(Others).
 
 %% ---------------------------------------------------------------- asynchronous pools
 
 %% The manager stays whatever the start function does. The pool has its workers when the function works.
-asynchronous_pools_whose_starts_fail(_Config) ->
-    in_node([], fun() ->
-        Names = failing_pools(),
-        [remember(Name) || {Name, _} <- Names],
-        [until(fun() -> tries(Name) >= 50 orelse tries(Name) end) || {Name, _} <- Names],
-        [ok = same_manager(Name) || {Name, _} <- Names],
-        [atomics:put(Works, 1, 1) || {_, Works} <- Names],
-        [ok = refilled(Name) || {Name, _} <- Names],
-        ok = app_is_running()
-    end).
-
-asynchronous_pools_whose_starts_fail_at_the_limit(_Config) ->
+asynchronous_pools_never_give_up(_Config) ->
     in_node(fun() ->
-        Names = failing_pools(),
-        outage(
-            fun(_) -> ok end,
-            fun(_, _) ->
-                [ok = same_manager(Name) || {Name, _} <- Names],
-                [atomics:put(Works, 1, 1) || {_, Works} <- Names],
-                [ok = refilled(Name) || {Name, _} <- Names]
-            end,
-            [Name || {Name, _} <- Names]
-        )
+        Pools = [failing_pool(Fail) || Fail <- [
+            fun() -> {error, down} end,
+            fun() -> error(system_limit) end,
+            fun() -> exit(down) end,
+            fun() -> throw(down) end,
+            fun() -> nonsense end,
+            fun() -> {dying, oops} end,
+            fun() -> {dying, shutdown} end
+        ]],
+        %% The pools have reported each death of a worker.
+        true = ets:delete_all_objects(get(reports)),
+        Mend = fun() -> [atomics:put(Works, 1, 1) || {_, Works} <- Pools] end,
+        full_for_a_time(lists:append([Names || {Names, _} <- Pools]), [fun() -> Mend end])
     end).
 
-%% Starts pools whose start functions fail in all ways until the word of the pool is 1.
-failing_pools() ->
-    lists:append([
-        begin
-            Works = atomics:new(1, []),
-            Tries = counters:new(1, []),
-            Start = fun() ->
-                counters:add(Tries, 1, 1),
-                case atomics:get(Works, 1) of
-                    0 -> Fail();
-                    1 -> start
-                end
-            end,
-            Opts = (weir_pool_life_lib:script(3, Start))#{start => async, backoff => {1, 10}},
-            Both = started({failing, How}, Opts),
-            [put({tries, Name}, Tries) || Name <- Both],
-            [{Name, Works} || Name <- Both]
+%% Starts two pools whose start function fails until a word is 1. Returns when the function has failed 50 times.
+failing_pool(Fail) ->
+    Works = atomics:new(1, []),
+    Tries = counters:new(1, []),
+    Start = fun() ->
+        counters:add(Tries, 1, 1),
+        case atomics:get(Works, 1) of
+            0 -> Fail();
+            1 -> start
         end
-     || {How, Fail} <- [
-            {error, fun() -> {error, down} end},
-            {system_limit, fun() -> error(system_limit) end},
-            {exit, fun() -> exit(down) end},
-            {throw, fun() -> throw(down) end},
-            {bad_return, fun() -> nonsense end},
-            {dying, fun() -> {dying, oops} end},
-            {shutdown, fun() -> {dying, shutdown} end}
-        ]
-    ]).
-
-tries(Name) -> counters:get(get({tries, Name}), 1).
+    end,
+    Names = started(failing, (weir_pool_life_lib:script(3, Start))#{start => async, backoff => {1, 10}}),
+    rises(Tries, 100),
+    {Names, Works}.
 
 %% ---------------------------------------------------------------- nodes
 
@@ -796,7 +609,6 @@ run(Fun) ->
     ok = logger:remove_primary_filter(?MODULE),
     ok = application:stop(weir_pool),
     lists:foreach(fun weir_kit:kill/1, get(begun)).
-
 %% ---------------------------------------------------------------- pools
 
 %% The options of a pool whose workers start when the table is full, if the table is being filled. Otherwise the
@@ -805,15 +617,15 @@ pool(Size) -> pool(Size, #{}).
 
 pool(Size, More) -> maps:merge(#{size => Size, worker => {?MODULE, start_when_full, []}}, More).
 
+async(Opts) -> Opts#{start => async, backoff => {1, 20}}.
+
 start_when_full() ->
     Limit = erlang:system_info(process_limit),
     until(fun() -> whereis(?FILLER) =:= undefined orelse erlang:system_info(process_count) >= Limit end),
     weir_pool_life_worker:start_link().
-
 %% Starts a pool by start/2, and a second one below a supervisor of its own. Returns their names.
 started(Kind, Opts) ->
-    Names = [{Kind, start}, {Kind, child}],
-    [Start, Child] = Names,
+    [Start, Child] = Names = [{Kind, How, make_ref()} || How <- [start, child]],
     ok = weir_pool:start(Start, Opts),
     _ = begun(weir_pool_test_lib:start_parent({#{}, [weir_pool:child_spec(Child, Opts)]})),
     Names.
@@ -824,29 +636,40 @@ both(Kind, Opts) ->
     [ok = counted(Name, #{vacant => 0}) || Name <- Names],
     Names.
 
-%% Fills the table, calls During with the names, keeps the table full for a time, and calls Afterwards with the names
-%% and the result of During. Then checks that the named pools are whole, that nothing has happened to any other pool,
-%% and that no process of Weir has died. Leaves pools of forget_pool/1 alone.
-outage(During, Afterwards, Names) ->
-    All = [Name || Name <- weir_pool:pools(), get({forgotten, Name}) =/= true],
+%% Runs an outage in the node, with two pools of each of these options.
+outage_of(AllOpts, Before) -> in_node(fun() -> outage([{Opts, Before} || Opts <- AllOpts]) end).
+
+%% Starts two pools of each kind, prepares them, and runs an outage.
+outage(Pools) ->
+    Prepared = [{Name, Before(Name)} || {Opts, Before} <- Pools, Name <- both(touched, Opts)],
+    {Names, During} = lists:unzip(Prepared),
+    full_for_a_time(Names, During).
+
+%% Fills the table, calls the functions, keeps the table full for a time, and calls the functions that these have
+%% returned. Then checks that the named pools are whole, that nothing has happened to any other pool, and that no
+%% process of Weir has died. Leaves pools of forget_pool/1 alone.
+full_for_a_time(Touched, During) ->
+    All = [Name || Name <- weir_pool:pools(), not is_forgotten(Name)],
     [remember(Name) || Name <- All],
     Filler = fill(always),
-    Result = During(Names),
-    ok = stay_full(),
-    ok = unfill(Filler),
+    Afterwards = [Fun() || Fun <- During],
+    stay_full(),
+    unfill(Filler),
     ok = app_is_running(),
     [ok = same_manager(Name) || Name <- All],
-    _ = Afterwards(Names, Result),
-    [ok = refilled(Name) || Name <- Names],
-    ok = intact(All -- Names),
-    ok = calm().
+    [Fun() || Fun <- Afterwards],
+    [ok = refilled(Name) || Name <- Touched, not is_forgotten(Name)],
+    ok = intact(All -- Touched),
+    calm().
 
-%% Lets the outage last. No event ends the outage.
+%% No event ends the outage.
 stay_full() -> receive after ?OUTAGE_MS -> ok end.
 
-remember(Name) -> put({pool, Name}, #{manager => manager(Name), workers => workers(Name)}).
-
 forget_pool(Name) -> put({forgotten, Name}, true).
+
+is_forgotten(Name) -> get({forgotten, Name}) =:= true.
+
+remember(Name) -> put({pool, Name}, #{manager => manager(Name), workers => workers(Name)}).
 
 size_of(Name) ->
     case weir_pool:info(Name) of
@@ -980,7 +803,6 @@ answer(Ref) ->
     end.
 
 checking_out(Agent, Name) -> ask(Agent, fun() -> weir_pool:checkout(Name, #{timeout => wait_ms()}) end).
-
 %% Returns a claim of a process of its own.
 checked_out(Name) ->
     Agent = agent(),

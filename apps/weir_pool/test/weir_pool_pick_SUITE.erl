@@ -97,16 +97,6 @@ the_last_worker_gets_all_keys(_Config) ->
     ?assertEqual([{ok, Last}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 20)])),
     ok = weir_pool:stop(p).
 
-ten_thousand_slots_have_a_turn_each(_Config) ->
-    Size = 10000,
-    ok = weir_pool:start(p, opts(Size)),
-    ?assert(settled(p, Size)),
-    ?assertEqual(lists:duplicate(Size, 1), maps:values(on_one_scheduler(fun() -> picks(p, Size) end))),
-    kill(lists:nth(5000, slots(p))),
-    until(fun() -> settled(p, Size) end),
-    ok = weir_pool:stop(p),
-    nothing_left_soon().
-
 info_counts_picks_and_skips(_Config) ->
     start_with_holes(p, 4, [2]),
     _ = on_one_scheduler(fun() -> picks(p, 300) end),

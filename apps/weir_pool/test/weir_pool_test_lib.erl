@@ -4,7 +4,7 @@
 -export([kill_manager/1, manager/1, queue/1, slots/1, workers/1, settled/2, is_free/1, is_nobody_waiting/1]).
 -export([report_to/1]).
 -export([leftovers/0, start_parent/1]).
--export([setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
+-export([each/2, setup/0, setup/1, teardown/1, opts/1, script/2, blocked_after/1, await_blocked/0, start_blocked/2,
     start_with_holes/3, stop_parent/1]).
 -export([nothing_left_soon/0, messages_of_pools/0, on_one_scheduler/1, on_scheduler/2, picks/2]).
 -export([init/1]).
@@ -119,18 +119,32 @@ setup(Config) ->
     ok = setup(),
     Config.
 
-%% Fails a case after which something of a pool is left. An exception in end_per_testcase/2 would fail nothing. A case
-%% that failed is not checked: its own reason says more.
+%% Stops all pools, and fails a case after which something of a pool is left. An exception in end_per_testcase/2 would
+%% fail nothing. A case that failed is not checked: its own reason says more.
 teardown(Config) ->
     _ = logger:remove_primary_filter(?MODULE),
     try
-        proplists:get_value(tc_status, Config, ok) =:= ok andalso nothing_left_soon(),
+        proplists:get_value(tc_status, Config, ok) =:= ok andalso stop_all(),
         ok
     catch
         error:Reason -> {fail, Reason}
     after
         application:stop(weir_pool)
     end.
+
+stop_all() ->
+    _ = [weir_pool:stop(Name) || Name <- weir_pool:pools()],
+    nothing_left_soon().
+
+%% Calls a function with each value. Stops all pools after each call.
+each(Values, Fun) ->
+    lists:foreach(
+        fun(Value) ->
+            _ = Fun(Value),
+            ok = stop_all()
+        end,
+        Values
+    ).
 
 opts(Size) -> #{size => Size, worker => ?WORKER}.
 

@@ -9,6 +9,7 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1, result/1]).
+-import(weir_pool_test_lib, [each/2]).
 -import(weir_pool_claim_lib, [
     start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, workers/0, waiting/0, await_waiting/1,
     at_rest/0, no_messages/0, claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, kill/1, hold_all/0,
@@ -23,9 +24,9 @@ init_per_suite(Config) -> weir_kit:quiet(Config).
 
 end_per_suite(Config) -> weir_kit:loud(Config).
 
-init_per_testcase(_Case, Config) -> weir_pool_claim_lib:set_up(Config).
+init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
 
-end_per_testcase(_Case, Config) -> weir_pool_claim_lib:tear_down(Config).
+end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
 
 %% ---------------------------------------------------------------- waiting
 
@@ -73,27 +74,30 @@ served(Waiters) ->
     end.
 
 a_full_queue_refuses_waiters(_Config) ->
-    start(1, #{max_queue => 3}),
-    [Holder] = hold_all(),
-    Two = wait_in_order(2),
-    [Third] = wait_in_order(1),
-    %% The reported wait is no longer than the call.
-    Began = now_ms(),
-    Refused = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
-    Took = now_ms() - Began + 1,
-    ?assertMatch(
-        {error, {overload, #{pool := ?POOL, reason := queue_full, waiting := 3, waited_ms := Ms}}} when
-            Ms >= 0 andalso Ms =< Took,
-        Refused
-    ),
-    %% A claim that does not wait is still `busy'.
-    {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
-    ?assertEqual(1, counter(overloads)),
-    ok = kill(Third),
-    await_waiting(2),
-    [Fourth] = wait_in_order(1),
-    _ = served_in_order([Holder | Two] ++ [Fourth]),
-    at_rest().
+    each([0, 3], fun(Max) ->
+        start(1, #{max_queue => Max}),
+        {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, #{timeout => infinity}),
+        [Holder] = hold_all(),
+        Waiters = wait_in_order(Max),
+        %% The reported wait is no longer than the call.
+        Began = now_ms(),
+        Refused = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}),
+        Took = now_ms() - Began + 1,
+        ?assertMatch(
+            {error, {overload, #{pool := ?POOL, reason := queue_full, waiting := Max, waited_ms := Ms}}} when
+                Ms >= 0 andalso Ms =< Took,
+            Refused
+        ),
+        %% A claim that does not wait is still `busy'.
+        {error, busy} = weir_pool:claim(?POOL, fun(W) -> W end),
+        ?assertEqual(1, counter(overloads)),
+        Last = lists:nthtail(max(0, Max - 1), Waiters),
+        [ok = kill(Waiter) || Waiter <- Last],
+        Others = Waiters -- Last,
+        await_waiting(length(Others)),
+        _ = served_in_order([Holder | Others] ++ wait_in_order(length(Last))),
+        at_rest()
+    end).
 
 now_ms() -> erlang:monotonic_time(millisecond).
 
@@ -122,13 +126,6 @@ refused() ->
 
 next_claimer() ->
     receive {claimed, Pid, _} -> Pid end.
-
-a_queue_of_length_0_refuses_all_waiters(_Config) ->
-    start(1, #{max_queue => 0}),
-    {ok, done} = weir_pool:claim(?POOL, fun(_) -> done end, #{timeout => infinity}),
-    [Holder] = hold_all(),
-    {error, {overload, #{waiting := 0}}} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => 1}),
-    let_go(Holder).
 
 %% The queue is suspended, so that it is seen what newcomers may do.
 newcomers_may_pass_a_waiter_for_a_while(_Config) ->
@@ -178,17 +175,6 @@ with_suspended_queue(Fun) ->
     ok = sys:suspend(Queue),
     _ = Fun(Signals),
     ok = sys:resume(Queue).
-
-a_waiter_whose_deadline_passes_gets_timeout(_Config) ->
-    start(1),
-    [Holder] = hold_all(),
-    [{error, timeout} = weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => T}) || T <- [1, 2, 20]],
-    {error, timeout} = weir_pool:checkout(?POOL, #{timeout => 3}),
-    ?assertEqual(4, counter(timeouts)),
-    await_waiting(0),
-    let_go(Holder),
-    at_rest(),
-    no_messages().
 
 %% The waiter is suspended. Meanwhile the worker is free, or, after some ticks of the queue, held by another.
 a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->

@@ -481,7 +481,7 @@ no_clause_shows_shapes(_) ->
     {function_clause, [{?MODULE, only, [Shown], _} | _]} = Reason,
     ?assertEqual({batch, 2, [{cast, first}, {cast, {binary, 3}}]}, Shown).
 
-%% Returns the exit reason of a server in a supervisor, and the reports.
+%% Returns the exit reason of a supervised server, and the reports.
 crashed_batch(Way, Payloads) ->
     Handler = reports_of_batches,
     ok = logger:add_handler(Handler, ?MODULE, #{level => error, config => #{tell => self()}}),
