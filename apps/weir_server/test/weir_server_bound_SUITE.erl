@@ -315,11 +315,7 @@ batch_bytes_and_bound(_) ->
     ?assertEqual(lists:seq(1, 25), [N || {batch, [{cast, N}]} <- Events, is_integer(N)]),
     stop(Pid).
 
-<<<<<<< HEAD
-%% The first batch takes one message of the ten that may wait, and the bound lets one more in.
-=======
 %% The first batch takes one message of the ten that may wait. The queue then has room for one more message.
->>>>>>> 190f66cc93de4b000120da02e98afefd0d741521
 bound_counts_rest_of_cut_batch(_) ->
     [
         begin
