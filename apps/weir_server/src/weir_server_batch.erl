@@ -68,8 +68,8 @@ are_replies(Other) -> Other =:= [].
 
 %% ---------------------------------------------------------------- reports
 
-%% @doc Returns the description of a batch in reports: the number of its messages, and the shapes of the first ones. With
-%% a thousand payloads the log would grow by megabytes.
+%% @doc Returns the description of a batch in reports: the number of its messages, and the shapes of the first ones. A
+%% thousand payloads would make a log of megabytes.
 -spec report_of([weir_server:message()]) -> {batch, non_neg_integer(), Shapes :: [term()]}.
 report_of(Batch) -> {batch, length(Batch), [shape(Message) || Message <- first(Batch)]}.
 
@@ -81,8 +81,8 @@ first(Messages) -> lists:sublist(Messages, ?SHOWN).
 -spec shape(weir_server:message()) -> term().
 shape(Message) -> shape(Message, ?DEPTH).
 
-%% @doc Returns an exception of handle_batch/2 without the batch. A description replaces each batch, or part of a batch, in
-%% the arguments of the stack trace and in the reason of an error. The shape replaces an argument of more than ?LARGE
+%% @doc Returns an exception of handle_batch/2 without the batch. A description replaces each batch, or part of a batch,
+%% in the arguments of the stack trace and in the reason of an error. The shape replaces an argument of more than ?LARGE
 %% bytes, which may be made of the batch.
 -spec without_batch(error | exit, Reason :: term(), erlang:stacktrace()) ->
     {error | exit, Reason :: term(), erlang:stacktrace()}.

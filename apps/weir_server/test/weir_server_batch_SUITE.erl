@@ -481,7 +481,8 @@ become_batch(_) ->
 first_batch_after_become(_) ->
     Pid = start(weir_server_probe, [{drain, {100, infinity}}]),
     [Continue, First] = [make_ref(), make_ref()],
-    Become = fun(_, State) -> {become, weir_server_probe_batch, State, {continue, {hold, Continue, self_of(State)}}} end,
+    Self = self(),
+    Become = fun(_, State) -> {become, weir_server_probe_batch, State, {continue, {hold, Continue, Self}}} end,
     while_held(Pid, fun() ->
         casts(Pid, 1, 200),
         gen_server:cast(Pid, {do, change, Become}),
@@ -500,8 +501,6 @@ first_batch_after_become(_) ->
     ?assertEqual([100, 100, 100, 100, 100, 100, 100, 1], [length(Batch) || Batch <- Batches]),
     ?assertEqual([{cast, {hold, First}} | [{cast, N} || N <- lists:seq(201, 900)]], lists:append(Batches)),
     stop(Pid).
-
-self_of(#{tell := Self}) -> Self.
 
 first_batch_after_upgrade(_) ->
     Versions = maps:from_list([{Version, compiled(Version)} || Version <- [plain, batches]]),
