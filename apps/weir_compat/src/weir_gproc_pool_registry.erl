@@ -129,7 +129,10 @@ new(Pool, Type, Size, AutoSize) when Size =< ?MAX_SLOT ->
             _ -> Type
         end,
     Opts = #{worker => none, size => Size, auto_size => AutoSize, strategy => Strategy, abandoned => free},
-    Spec = (weir_pool:child_spec(?WEIR_POOL(Pool), Opts))#{id => ?CHILD(Pool), restart => temporary},
+    Name = ?WEIR_POOL(Pool),
+    %% The start of weir_pool:child_spec/2 would wait at a limit of the node, and all pools with it.
+    Start = {weir_pool, start_link, [Name, Opts]},
+    Spec = (weir_pool:child_spec(Name, Opts))#{id => ?CHILD(Pool), restart => temporary, start => Start},
     case weir_compat_pools_sup:start_child(?SUP, Spec) of
         {ok, Root} ->
             %% Rows can remain of an earlier pool of this name that died just now.

@@ -312,7 +312,7 @@ processes(_) ->
     Children = fun(Sup) -> [{Id, Pid, Type} || {Id, Pid, Type, _} <- supervisor:which_children(Sup)] end,
     Pools = whereis(weir_erlpool_sup),
     ?assertMatch({_, Pools, supervisor}, lists:keyfind(Pools, 2, Children(weir_compat_sup))),
-    [{{weir_pool, mypool}, Keeper, worker}] = Children(Pools),
+    [{{weir_pool, mypool}, Keeper, supervisor}] = Children(Pools),
     ?assertEqual({weir_erlpool_keeper, init, 1}, proc_lib:translate_initial_call(Keeper)),
     {links, Links} = process_info(Keeper, links),
     [Manager] = Links -- [Pools],
