@@ -32,8 +32,8 @@
 %% == Limits of the node ==
 %%
 %% If the node can have no other process or port, starts fail with `system_limit'. The manager tries again after 100
-%% milliseconds, does not count such a failure against `intensity', and reports the first one. Only the first start of a
-%% pool fails at such a limit.
+%% milliseconds, does not count such a failure against `intensity', and reports the first one. The first start of a
+%% pool, a resize and a replacement fail instead.
 %%
 %% == Ends ==
 %%
