@@ -228,8 +228,7 @@ a_linked_pool_that_is_killed_during_its_start_leaves_nothing(_Config) ->
     kill(manager(p)),
     ?assert(lists:member(result(Starter), [{error, {pool_down, killed}}, {error, {pool_down, noproc}}])),
     Sup ! go,
-    until(fun() -> weir_pool:pools() =:= [] end),
-    gone().
+    nothing_left_soon().
 
 a_pool_can_be_stopped_while_it_starts(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
