@@ -611,7 +611,7 @@ disconnect(Name, WorkerName) -> weir_pool_request:member(Name, {disconnect, Work
     Refused :: {slot_taken, slot()} | {bad_size, term()}.
 resize(Name, Size) -> resize(Name, Size, ?CHANGE_MS).
 
-%% @doc Changes the number of slots. Returns when picks and claims use the new size. One resize at a time.
+%% @doc Changes the number of slots. Returns when picks and claims use the new size. A pool makes one resize at a time.
 %%
 %% If the pool grows, the new workers are started first. If a worker cannot be started, or not all workers are ready in
 %% time, nothing changes. With `start => async' the resize does not wait for the workers.

@@ -8,6 +8,9 @@
 %% Longest time-out of a `receive', in milliseconds, and therefore the longest time of an option.
 -define(MAX_MS, 4294967295).
 
+%% Milliseconds before a process of the pool tries again what failed at a limit of the node.
+-define(AGAIN_MS, 100).
+
 -define(IS_TIMEOUT(Timeout),
     (Timeout =:= infinity orelse (is_integer(Timeout) andalso Timeout >= 0 andalso Timeout =< ?MAX_MS))
 ).

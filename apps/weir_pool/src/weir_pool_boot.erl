@@ -11,7 +11,7 @@
 -module(weir_pool_boot).
 
 -export([start/2, start_link/2, start_child/2, stop/1, drain/2]).
--export([open/3, drain_and_stop/3, run/2]).
+-export([open/3, drain_and_stop/3]).
 
 -include("weir_pool.hrl").
 
@@ -23,7 +23,7 @@
 start(Name, Opts) ->
     case weir_pool_opts:check(Opts) of
         {ok, Conf} ->
-            case in_task(open, [Name, Conf, fun weir_pool_pools_sup:start_pool/3]) of
+            case weir_pool_task:call({?MODULE, open, [Name, Conf, fun weir_pool_pools_sup:start_pool/3]}) of
                 {ok, _PoolSup} -> ok;
                 {error, system_limit} -> {error, {pool_down, system_limit}};
                 {error, _} = Error -> Error
@@ -44,31 +44,6 @@ start_link(Name, Opts) ->
 %% started: a supervisor would restart the pool without a pause, and give up.
 -spec start_child(weir_pool:name(), weir_pool:opts()) -> {ok, pid()} | {error, weir_pool:start_error()}.
 start_child(Name, Opts) -> weir_pool_limit:patiently(fun() -> start_link(Name, Opts) end).
-
-%% Runs a function in a task, and waits for its result. The monitor is made in this function and is in every clause of
-%% the receive, so the receive does not search messages that came before. The task waits for the message `run', so that
-%% it begins only when it is monitored.
-in_task(Function, Arguments) ->
-    try spawn(?MODULE, run, [self(), {?MODULE, Function, Arguments}]) of
-        Task ->
-            Monitor = monitor(process, Task),
-            Task ! run,
-            receive
-                {'DOWN', Monitor, process, _, {done, Result}} -> Result;
-                {'DOWN', Monitor, process, _, Reason} -> exit(Reason)
-            end
-    catch
-        error:system_limit -> {error, system_limit}
-    end.
-
-%% @private
--spec run(Starter :: pid(), {module(), atom(), [term()]}) -> no_return().
-run(Starter, MFA) ->
-    Monitor = monitor(process, Starter),
-    receive
-        run -> weir_pool_task:run(MFA);
-        {'DOWN', Monitor, process, Starter, Reason} -> exit(Reason)
-    end.
 
 %% @private
 -spec open(weir_pool:name(), #conf{}, Start) -> {ok, pid()} | {error, weir_pool:start_error()} when
@@ -208,7 +183,7 @@ await_sups(Name) ->
 -spec drain(weir_pool:name(), timeout()) ->
     ok | {error, weir_pool:change_error() | held_by_caller | {timeout, pos_integer()}}.
 drain(Name, Timeout) when ?IS_TIMEOUT(Timeout) ->
-    case in_task(drain_and_stop, [Name, Timeout, self()]) of
+    case weir_pool_task:call({?MODULE, drain_and_stop, [Name, Timeout, self()]}) of
         {error, system_limit} -> {error, {pool_down, system_limit}};
         Result -> Result
     end;

@@ -9,7 +9,6 @@
 -module(weir_pool_check).
 
 -export([new/0, begin_round/1, round/1, overdue/2, checked/3]).
--export([check/2]).
 
 -export_type([check/0]).
 
@@ -43,18 +42,13 @@ round(#state{conf = #conf{check = {_, _}}, check = #check{task = none} = Check, 
 round(State) ->
     State.
 
-%% @private
-%% In the task.
--spec check(Worker :: pid(), fun((pid()) -> term())) -> term().
-check(Worker, Fun) -> Fun(Worker).
-
 next(#state{check = #check{unchecked = []}} = State) ->
     ok = begin_round(State),
     State;
 next(#state{check = #check{unchecked = [Slot | More]} = Check, conf = #conf{check = {Fun, Interval}}} = State) ->
     case weir_pool_slots:reserve(Slot, State) of
         true ->
-            case weir_pool_slots:check(Slot, {?MODULE, check, [Fun]}, State) of
+            case weir_pool_slots:check(Slot, Fun, State) of
                 {{Task, Monitor}, Checking} ->
                     Timer = erlang:start_timer(Interval, self(), check),
                     Checking#state{check = Check#check{unchecked = More, task = {Task, Monitor, Slot, Timer}}};

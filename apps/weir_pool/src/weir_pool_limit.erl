@@ -7,8 +7,7 @@
 
 -export([is_limit/1, patiently/1]).
 
-%% Milliseconds before a start is tried again.
--define(AGAIN_MS, 100).
+-include("weir_pool.hrl").
 
 %% @doc Returns whether a start failed at a limit of the node.
 -spec is_limit(Reason :: term()) -> boolean().

@@ -41,9 +41,6 @@
 -define(PAUSES, 1000).
 -define(PAUSE, 1).
 
-%% Milliseconds before an eraser that could not be spawned is spawned again.
--define(AGAIN_MS, 100).
-
 -type row() ::
     {
         weir_pool:name(),

@@ -8,7 +8,7 @@
 -export([log/2, later/2]).
 -export([format/1]).
 
--define(AGAIN_MS, 100).
+-include("weir_pool.hrl").
 
 %% @doc Logs a report:
 %% <ul>

@@ -53,9 +53,6 @@
 %% More doublings change nothing: the longest pause is shorter in any case.
 -define(MAX_DOUBLINGS, 32).
 
-%% Milliseconds before a start that failed at a limit of the node is tried again.
--define(LIMIT_MS, 100).
-
 -type keep() :: boolean() | if_started.
 %% `if_started': as `false' until a worker has started, then as `true'. If the first start fails, the supervisor
 %% therefore ends, and does not wait for a decision of the manager.
@@ -201,7 +198,7 @@ start(#state{slot = Slot, manager = Manager, keep = Keep, is_restart = IsRestart
         {error, Reason} ->
             ok = gen_server:cast(Manager, {start_failed, Slot, self(), Reason}),
             case {Keep, weir_pool_limit:is_limit(Reason)} of
-                {true, true} -> start_after(?LIMIT_MS, State);
+                {true, true} -> start_after(?AGAIN_MS, State);
                 {true, false} -> later(1, State#state{since = now_ms()});
                 {_, _} -> {stop, {shutdown, start_failed}, State}
             end

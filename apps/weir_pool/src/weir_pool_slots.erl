@@ -425,11 +425,11 @@ reserve(Slot, #state{pool = Pool} = State) ->
 
 %% @doc Starts a task that checks the worker of a reserved slot. If the task cannot be spawned, puts the slot back into
 %% use.
--spec check(weir_pool:slot(), {module(), atom(), [term()]}, #state{}) ->
+-spec check(weir_pool:slot(), fun((pid()) -> term()), #state{}) ->
     {{Task :: pid(), Monitor :: reference()} | none, #state{}}.
-check(Slot, {Module, Function, Arguments}, State) ->
+check(Slot, Fun, State) ->
     #slot{worker = Worker} = Entry = entry(Slot, State),
-    case weir_pool_task:start(checked, {Module, Function, [Worker | Arguments]}) of
+    case weir_pool_task:start(checked, {erlang, apply, [Fun, [Worker]]}) of
         {ok, Task, Monitor} -> {{Task, Monitor}, put_entry(Slot, Entry#slot{exam = {check, Monitor}}, State)};
         {error, system_limit} -> {none, act(Slot, State)}
     end.

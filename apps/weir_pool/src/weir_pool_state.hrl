@@ -1,9 +1,6 @@
 %% The state of a pool's manager, for the modules of the manager. The functions of each module take the state and return
 %% it. A module changes only the fields in its own section.
 
-%% Milliseconds before a start that failed at a limit of the node is tried again.
--define(AGAIN_MS, 100).
-
 %% Milliseconds beyond `shutdown' that the supervisors have to stop their workers and end. A supervisor that waits for a
 %% worker's start function cannot end before that function returns.
 -define(GRACE_MS, 5000).

@@ -5,8 +5,8 @@
 %% @private
 -module(weir_pool_task).
 
--export([start/2]).
--export([run/1]).
+-export([start/2, call/1]).
+-export([run/1, run_monitored/2]).
 
 -type mfa_to_call() :: {module(), Function :: atom(), Arguments :: [term()]}.
 
@@ -18,6 +18,34 @@ start(Tag, MFA) ->
         {Pid, Monitor} -> {ok, Pid, Monitor}
     catch
         error:system_limit -> {error, system_limit}
+    end.
+
+%% @doc Runs a function in a task, and waits for its result. Exits with the task's reason if the task failed or was
+%% killed. If the node can have no other process, returns `{error, system_limit}'.
+%%
+%% The monitor is made in this function and is in every clause of the receive, so the receive does not search messages
+%% that came before. The task waits for the message `run', so that it begins only when it is monitored.
+-spec call(mfa_to_call()) -> term() | {error, system_limit}.
+call(MFA) ->
+    try spawn(?MODULE, run_monitored, [self(), MFA]) of
+        Task ->
+            Monitor = monitor(process, Task),
+            Task ! run,
+            receive
+                {'DOWN', Monitor, process, _, {done, Result}} -> Result;
+                {'DOWN', Monitor, process, _, Reason} -> exit(Reason)
+            end
+    catch
+        error:system_limit -> {error, system_limit}
+    end.
+
+%% @private
+-spec run_monitored(Starter :: pid(), mfa_to_call()) -> no_return().
+run_monitored(Starter, MFA) ->
+    Monitor = monitor(process, Starter),
+    receive
+        run -> run(MFA);
+        {'DOWN', Monitor, process, Starter, Reason} -> exit(Reason)
     end.
 
 %% @private
