@@ -12,6 +12,18 @@ init_per_suite(Config) -> [{script, weir_kit:compiled_script("scripts/arrows", ?
 
 end_per_suite(_Config) -> ok.
 
+%% Each of these applications can be used alone, so each has a copy of the module that starts processes at a limit of the
+%% node. A change of one copy belongs into all.
+copies_of_the_start_module_are_equal(_Config) ->
+    Copies = [{Name, Text} ||
+        File <- filelib:wildcard(weir_kit:path("apps/weir_*/src/weir_*_start.erl")),
+        Name <- [filename:basename(File, "_start.erl")],
+        not lists:member(Name, ["weir_compat"]),
+        {ok, Binary} <- [file:read_file(File)],
+        Text <- [string:replace(Binary, Name, "weir_any", all)]],
+    ?assertEqual(7, length(Copies)),
+    ?assertMatch([_], lists:usort([iolist_to_binary(Text) || {_Name, Text} <- Copies])).
+
 %% A variable module, a generated function and a module of another application close no circle.
 accepts_what_is_no_circle(Config) ->
     accepted(0, run(Config, #{river => [{one, "two:f()"}, {two, "three:f()"}, {three, "ok"}]}, [])),

@@ -18,7 +18,7 @@
 %%   no_worker}'. erlpool returned the pid of a dead worker until the next one was started, or `{error, {badmatch,
 %%   []}}'.</li>
 %% <li>Each scheduler has its own round-robin cursor. Workers get equal shares of many picks, to within the number of
-%%   schedulers. One process that picks `size' times may get a worker twice.</li>
+%%   schedulers. A process that picks `size' times may get the same worker twice.</li>
 %% <li>{@link sticky_pid/2} takes any term, and hashes the term. The key `N' is not worker `N rem Size + 1'. After
 %%   {@link add_worker/1}, 1 key of `Size' moves. In erlpool nearly all keys moved.</li>
 %% <li>{@link map/2} visits live workers, in the order of their ids.</li>

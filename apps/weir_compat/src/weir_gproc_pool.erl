@@ -14,7 +14,7 @@
 %% A pool is a pool of `weir_pool' with the name `{gproc_pool, Pool}'. The pool starts no workers: processes connect to
 %% it, and are picked and claimed from it. The strategy is the pool's type, or `direct' for the type `claim'. The pool
 %% holds the names and their slots. The table `weir_gproc_pool' has a copy for callers that pick, and the counters of
-%% {@link log/1}. One process makes all changes except connecting and counting, one at a time.
+%% {@link log/1}. The registry makes all changes except connecting and counting, one at a time.
 %%
 %% The application weir_compat must have been started. If it has not been, {@link new/1}, {@link new/3}, {@link
 %% delete/1}, {@link force_delete/1}, {@link add_worker/2}, {@link add_worker/3} and {@link remove_worker/2} exit with
@@ -29,7 +29,8 @@
 %%   `gproc:await/1' and the monitors of gproc do not find them, but {@link whereis_worker/2} does. Connecting needs no
 %%   gproc.</li>
 %% <li>Each scheduler has its own round-robin cursor. Live workers get equal shares of many picks, to within the number
-%%   of schedulers. One process does not see the order of the slots. A vacant slot does not double the share of its
+%%   of schedulers. The picks of a single process do not follow the order of the slots. A vacant
+%%   slot does not double the share of its
 %%   neighbor.</li>
 %% <li>`random' picks each live worker with equal chance. gproc_pool picked the next worker after a vacant slot.</li>
 %% <li>`hash' is consistent: when the pool grows by a slot, one key of `Size' moves. The keys of a vacant slot spread

@@ -5,7 +5,7 @@
 %% process that was started for it ends by itself.
 %%
 %% If the node has no descriptors or no room for a process, the acceptor tries again every 100 ms, with the connection
-%% that it has accepted. Others wait in the backlog meanwhile. One report says so.
+%% that it has accepted. Further connections wait in the backlog meanwhile. The acceptor reports that once.
 %% @private
 -module(weir_memcached_server_acceptor).
 
