@@ -12,8 +12,8 @@ init_per_suite(Config) -> [{script, weir_kit:compiled_script("scripts/arrows", ?
 
 end_per_suite(_Config) -> ok.
 
-%% Each of these applications can be used alone, so each has a copy of the module that starts processes at a limit of the
-%% node. A change of one copy belongs into all.
+%% Each of these applications can be used alone, so each has a copy of the module that starts processes at a limit of
+%% the node. A change of one copy belongs into all.
 copies_of_the_start_module_are_equal(_Config) ->
     Copies = [{Name, Text} ||
         File <- filelib:wildcard(weir_kit:path("apps/weir_*/src/weir_*_start.erl")),
