@@ -59,15 +59,13 @@ hide(Pool, Slot) ->
     {First, Words, _} = weir_pool_terms:segment(Pool, Slot),
     Index = ?STATE_WORD(First, Slot),
     ok = set_bit(Pool, Slot, 0),
-    %% The claim may have ended before the bit was clear, and then no process but this one sets the bit.
+    %% The claim may have ended since the search read the word. Then no process but this one sets the bit.
     case atomics:get(Words, Index) of
-        Taken when ?STATE_OF(Taken) =:= ?TAKEN ->
-            case atomics:compare_exchange(Words, Index, Taken, ?NOTED_OF(Taken)) of
+        Word when ?STATE_OF(Word) =:= ?TAKEN; ?STATE_OF(Word) =:= ?FREE ->
+            case ?STATE_OF(Word) =:= ?TAKEN andalso atomics:compare_exchange(Words, Index, Word, ?NOTED_OF(Word)) of
                 ok -> ok;
-                _Changed -> show(Pool, Slot)
+                _FreeOrChanged -> show(Pool, Slot)
             end;
-        Free when ?STATE_OF(Free) =:= ?FREE ->
-            show(Pool, Slot);
         _ ->
             ok
     end.
