@@ -14,7 +14,7 @@
 -import(weir_compat_test, [run/2]).
 
 -define(POOL, ?MODULE).
--define(WORKER, {weir_pool_life_worker, start_link, []}).
+-define(WORKER, {weir_pool_test_worker, start_link, []}).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -451,10 +451,10 @@ a_pool_whose_worker_cannot_start_says_why(_) ->
         (3) -> {error, out_of_luck};
         (_) -> start
     end,
-    Opts = weir_pool_life_lib:slot_script(5, Start),
+    Opts = weir_pool_test_lib:slot_script(5, Start),
     ?assertEqual({error, {start_failed, 3, out_of_luck}}, weir_pool:start(?POOL, Opts)),
     ?assertEqual({error, no_pool}, weir_pool:info(?POOL)),
-    ?assertEqual([], weir_pool_life_lib:workers_alive()).
+    ?assertEqual([], weir_pool_test_lib:workers_alive()).
 
 unknown_messages_are_dropped(_) ->
     start(1),
@@ -630,7 +630,7 @@ a_pool_is_reconfigured_while_it_runs(_) ->
     %% Workers that are out stay until they come back.
     [?assertEqual(pong, gen_server:call(worker(Taken), ping, wait_ms())) || Taken <- All],
     [ok = give_back(Taken) || Taken <- All],
-    until(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 1 end),
+    until(fun() -> length(weir_pool_test_lib:workers_alive()) =:= 1 end),
     ok = give_back(take()).
 
 %% call_free_members, which here visits the others, too.
@@ -711,7 +711,7 @@ several_pools_are_stopped_together(_) ->
     ?assertEqual(ok, give_back(take())).
 
 a_pool_whose_members_cannot_start_gives_errors_and_goes_on(_) ->
-    Opts = weir_pool_life_lib:script(10, fun() -> {error, no_database} end),
+    Opts = weir_pool_test_lib:script(10, fun() -> {error, no_database} end),
     ok = weir_pool:start(?POOL, Opts#{start => async, backoff => {1, 5}}),
     ?assertEqual([no_worker, no_worker], [take(0), take(0)]),
     ?assertEqual(timeout, take(5)),
@@ -746,26 +746,26 @@ excess_members_in_use_are_not_culled(_) ->
     [ok = give_back(Taken) || Taken <- Kept],
     await_status(2, 0, 0).
 
-%% Starts a pool of size 0, in which each start of a member waits for weir_pool_life_lib:go/2.
+%% Starts a pool of size 0, in which each start of a member waits for weir_pool_test_lib:go/2.
 start_gated(Max, Opts) ->
-    Gated = weir_pool_life_lib:slot_script(0, weir_pool_life_lib:gated(self())),
+    Gated = weir_pool_test_lib:slot_script(0, weir_pool_test_lib:gated()),
     ok = weir_pool:start(?POOL, maps:merge(Gated#{overflow => #{max => Max, linger => 60000}}, Opts)).
 
 a_take_that_does_not_wait_starts_a_member_for_the_next(_) ->
     start_gated(10, #{}),
     ?assertEqual(no_worker, take(0)),
-    Starting = weir_pool_life_lib:await_blocked(1),
+    Starting = weir_pool_test_lib:await_blocked(1),
     ?assertEqual(no_worker, take(0)),
-    _ = weir_pool_life_lib:go(Starting, start),
+    _ = weir_pool_test_lib:go(Starting, start),
     await_status(1, 1, 0),
     ?assertEqual(ok, give_back(take(0))).
 
 a_take_waits_for_a_member_that_is_starting(_) ->
     start_gated(10, #{}),
     [Waiter] = waiters(1),
-    Starting = weir_pool_life_lib:await_blocked(1),
+    Starting = weir_pool_test_lib:await_blocked(1),
     ?assertEqual(1, info(waiting)),
-    _ = weir_pool_life_lib:go(Starting, start),
+    _ = weir_pool_test_lib:go(Starting, start),
     {_, _} = served(Waiter),
     ?assertEqual(#{available => 0, overflow => 1, monitors => 1}, status()).
 
@@ -773,7 +773,7 @@ a_take_that_times_out_leaves_the_member_to_others(_) ->
     start_gated(10, #{}),
     ?assertEqual(timeout, take(20)),
     until(fun() -> info(waiting) =:= 0 end),
-    _ = weir_pool_life_lib:go(weir_pool_life_lib:await_blocked(1), start),
+    _ = weir_pool_test_lib:go(weir_pool_test_lib:await_blocked(1), start),
     await_status(1, 1, 0),
     ?assertEqual(ok, give_back(take(0))),
     ?assertEqual([], weir_kit:messages()).
@@ -781,10 +781,10 @@ a_take_that_times_out_leaves_the_member_to_others(_) ->
 no_more_than_queue_max_wait(_) ->
     start_gated(10, #{max_queue => 10}),
     Waiting = waiters(10),
-    Starting = weir_pool_life_lib:await_blocked(10),
+    Starting = weir_pool_test_lib:await_blocked(10),
     ?assertMatch({overload, #{pool := ?POOL, reason := queue_full, waiting := 10}}, take(5000)),
     ?assertEqual(1, info(overloads)),
-    _ = weir_pool_life_lib:go(Starting, start),
+    _ = weir_pool_test_lib:go(Starting, start),
     weir_kit:same(taken_twice, 10, length(lists:usort([worker(served(Waiter)) || Waiter <- Waiting]))),
     %% Waiters that are served leave the queue.
     [Next] = waiters(1),
@@ -794,7 +794,7 @@ no_more_than_queue_max_wait(_) ->
 
 %% The member of a consumer that was killed is followed by another, which has to be let go too.
 served_after_restart(Waiter) ->
-    _ = weir_pool_life_lib:go(weir_pool_life_lib:await_blocked(1), start),
+    _ = weir_pool_test_lib:go(weir_pool_test_lib:await_blocked(1), start),
     served(Waiter).
 
 %% pooler's `max_lifetime'.
@@ -980,30 +980,30 @@ broadcall_asks_every_worker(_) ->
     start(19),
     ?assertEqual([{reply, Pid} || Pid <- workers()], broadcall(whoever())),
     [First | _] = workers(),
-    ok = weir_pool_life_lib:busy(First),
+    ok = weir_pool_test_lib:busy(First),
     [OfFirst | Ids] = asked(whoever()),
     ?assertEqual([reply || _ <- Ids], [element(1, gen_server:receive_response(Id, infinity)) || Id <- Ids]),
     ?assertEqual(timeout, gen_server:receive_response(OfFirst, 200)),
-    _ = weir_pool_life_lib:idle(First),
+    _ = weir_pool_test_lib:idle(First),
     Failed = broadcall({run, fun() -> exit(shutdown) end}),
     ?assertEqual(19, length([Pid || {error, {shutdown, Pid}} <- Failed])).
 
 send_request_is_answered_later(_) ->
     start(2),
     {ok, Worker} = weir_pool:pick(?POOL),
-    ok = weir_pool_life_lib:busy(Worker),
+    ok = weir_pool_test_lib:busy(Worker),
     Id = gen_server:send_request(Worker, whoever()),
     ?assertEqual(timeout, gen_server:wait_response(Id, 0)),
-    _ = weir_pool_life_lib:idle(Worker),
+    _ = weir_pool_test_lib:idle(Worker),
     ?assertEqual({reply, Worker}, gen_server:wait_response(Id, infinity)).
 
 a_call_that_times_out_exits(_) ->
     start(1),
     [Worker] = workers(),
-    ok = weir_pool_life_lib:busy(Worker),
+    ok = weir_pool_test_lib:busy(Worker),
     ?assertExit({timeout, {gen_server, call, [Worker, ping, 20]}}, weir_pool:call(?POOL, ping, 20)),
     ?assertExit({timeout, _}, weir_pool:call_key(?POOL, key, ping, 20)),
-    _ = weir_pool_life_lib:idle(Worker),
+    _ = weir_pool_test_lib:idle(Worker),
     ?assertEqual({ok, pong}, weir_pool:call(?POOL, ping)),
     ?assertEqual([Worker], workers()).
 
@@ -1131,7 +1131,7 @@ workers_that_crash_too_often_end_the_pool(_) ->
     kill(Second),
     until(fun() -> weir_pool:info(?POOL) =:= {error, no_pool} end),
     ?assertEqual(no_pool, take()),
-    until(fun() -> weir_pool_life_lib:workers_alive() =:= [] end).
+    until(fun() -> weir_pool_test_lib:workers_alive() =:= [] end).
 
 workers_may_crash_as_often_as_they_like(_) ->
     start(2, #{start => async, backoff => {1, 2}}),
@@ -1173,7 +1173,7 @@ stop_ends_everything(_) ->
 workers_are_given_time_to_stop_or_not(_) ->
     [
         begin
-            start(1, #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => Shutdown}),
+            start(1, #{worker => {weir_pool_test_worker, start_slow_to_stop, [self()]}, shutdown => Shutdown}),
             [Worker] = workers(),
             Monitor = monitor(process, Worker),
             Stopping = weir_kit:start(fun() -> weir_pool:stop(?POOL) end),
@@ -1216,9 +1216,9 @@ a_pool_of_supervisors(_) ->
     [Sup, _] = workers(),
     kill(Sup),
     until(fun() -> info(restarts) =:= 1 end),
-    until(fun() -> length(weir_pool_life_lib:workers_alive()) =:= 2 end),
+    until(fun() -> length(weir_pool_test_lib:workers_alive()) =:= 2 end),
     ok = weir_pool:stop(?POOL),
-    ?assertEqual([], weir_pool_life_lib:workers_alive()).
+    ?assertEqual([], weir_pool_test_lib:workers_alive()).
 
 %% ---------------------------------------------------------------- what is different, and why
 %%

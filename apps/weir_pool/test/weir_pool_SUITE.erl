@@ -1,25 +1,7 @@
 %% Starting and stopping pools, alone and under a supervisor; options.
 -module(weir_pool_SUITE).
 
--include_lib("stdlib/include/assert.hrl").
-
--compile([export_all, nowarn_export_all]).
-
--import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
--import(weir_pool_test_lib, [
-    kill_manager/1, manager/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2, blocked_after/1,
-    await_blocked/0, start_blocked/2, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0
-]).
-
-all() -> weir_kit:cases(?MODULE).
-
-init_per_suite(Config) -> weir_kit:quiet(Config).
-
-end_per_suite(Config) -> weir_kit:loud(Config).
-
-init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
-
-end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
+-include("weir_pool_suite.hrl").
 
 %% A pool that was stopped, or could not start, is gone when its caller has the answer. Slot terms are erased in the
 %% background.
@@ -28,21 +10,18 @@ gone() ->
     nothing_left_soon().
 
 a_pool_starts_and_stops_and_leaves_nothing(_Config) ->
-    [
-        begin
-            ?assertEqual(ok, weir_pool:start(p, opts(Size))),
-            ?assert(settled(p, Size)),
-            {ok, Pid} = weir_pool:pick(p),
-            ?assertEqual(pong, gen_server:call(Pid, ping)),
-            {ok, Keyed} = weir_pool:pick(p, key),
-            ?assert(lists:member(Keyed, workers(p))),
-            ?assertEqual(ok, weir_pool:stop(p)),
-            ?assertNot(is_process_alive(Pid)),
-            gone(),
-            there_is_no_pool()
-        end
-     || Size <- [3, 2]
-    ].
+    each([3, 2], fun(Size) ->
+        ?assertEqual(ok, weir_pool:start(p, pool(Size))),
+        ?assert(settled(p, Size)),
+        {ok, Pid} = weir_pool:pick(p),
+        ?assertEqual(pong, gen_server:call(Pid, ping)),
+        {ok, Keyed} = weir_pool:pick(p, key),
+        ?assert(lists:member(Keyed, workers(p))),
+        ?assertEqual(ok, weir_pool:stop(p)),
+        ?assertNot(is_process_alive(Pid)),
+        gone(),
+        there_is_no_pool()
+    end).
 
 there_is_no_pool() ->
     Functions = [pick, info, workers, stop],
@@ -53,34 +32,32 @@ there_is_no_pool() ->
 functions_need_the_application(_Config) ->
     ok = application:stop(weir_pool),
     there_is_no_pool(),
-    ?assertEqual({error, {not_started, weir_pool}}, weir_pool:start(p, opts(1))),
-    ?assertEqual({error, {not_started, weir_pool}}, weir_pool:start_link(p, opts(1))),
+    ?assertEqual({error, {not_started, weir_pool}}, weir_pool:start(p, pool(1))),
+    ?assertEqual({error, {not_started, weir_pool}}, weir_pool:start_link(p, pool(1))),
     ok = application:start(weir_pool).
 
 the_name_of_a_pool_is_any_term(_Config) ->
     Names = [p, '_', '$1', 1, 1.0, "p", <<"p">>, {weir_memcached, default}, self(), make_ref(), [], #{a => 1}, {p, 1}],
-    [?assertEqual(ok, weir_pool:start(Name, opts(1))) || Name <- Names],
+    [?assertEqual(ok, weir_pool:start(Name, pool(1))) || Name <- Names],
     Pids = [Pid || Name <- Names, {ok, Pid} <- [weir_pool:pick(Name)]],
     ?assertEqual(length(Names), length(lists:usort(Pids))),
-    [?assertEqual(ok, weir_pool:stop(Name)) || Name <- Names],
-    gone().
+    [?assertEqual(ok, weir_pool:stop(Name)) || Name <- Names].
 
 a_name_is_taken_once(_Config) ->
-    ok = weir_pool:start(p, opts(1)),
+    ok = weir_pool:start(p, pool(1)),
     Before = {manager(p), workers(p)},
-    ?assertEqual({error, already_started}, weir_pool:start(p, opts(2))),
-    ?assertEqual({error, already_started}, weir_pool:start_link(p, opts(2))),
+    ?assertEqual({error, already_started}, weir_pool:start(p, pool(2))),
+    ?assertEqual({error, already_started}, weir_pool:start_link(p, pool(2))),
     Parent = start_parent({#{}, []}),
-    ?assertMatch({error, {already_started, _Child}}, supervisor:start_child(Parent, weir_pool:child_spec(p, opts(2)))),
+    ?assertMatch({error, {already_started, _Child}}, supervisor:start_child(Parent, weir_pool:child_spec(p, pool(2)))),
     ?assertEqual(Before, {manager(p), workers(p)}),
-    exit(Parent, kill),
-    ok = weir_pool:stop(p).
+    exit(Parent, kill).
 
 %% Processes start a pool again and again while its manager is killed and restarted. A start that is quicker than the
 %% restart takes the name. The loser ends in order, and another pool goes on.
 starts_may_race_with_restarts(_Config) ->
-    ok = weir_pool:start(q, opts(1)),
-    ok = weir_pool:start(p, opts(1)),
+    ok = weir_pool:start(q, pool(1)),
+    ok = weir_pool:start(p, pool(1)),
     Other = manager(q),
     Stop = atomics:new(1, []),
     Starters = [weir_kit:start(fun() -> start_until(Stop) end) || _ <- [1, 2, 3]],
@@ -88,12 +65,10 @@ starts_may_race_with_restarts(_Config) ->
     atomics:put(Stop, 1, 1),
     [?assertEqual(ok, result(Starter)) || Starter <- Starters],
     until(fun() -> settled(p, 1) end),
-    ?assertEqual(Other, manager(q)),
-    [ok = weir_pool:stop(Name) || Name <- [p, q]],
-    gone().
+    ?assertEqual(Other, manager(q)).
 
 start_until(Stop) ->
-    case {atomics:get(Stop, 1), weir_pool:start(p, opts(1))} of
+    case {atomics:get(Stop, 1), weir_pool:start(p, pool(1))} of
         {1, _} -> ok;
         {0, ok} -> start_until(Stop);
         {0, {error, already_started}} -> start_until(Stop);
@@ -115,15 +90,14 @@ a_worker_that_cannot_start_ends_the_start_of_its_pool(_Config) ->
     gone(),
     ?assertEqual(3, counters:get(Count, 1)),
     %% The name is free at once.
-    ?assertEqual(ok, weir_pool:start(p, script(5, Script))),
-    ok = weir_pool:stop(p).
+    ?assertEqual(ok, weir_pool:start(p, script(5, Script))).
 
 %% The slot's supervisor does not repeat the start, however late the manager hears of the failure.
 a_start_that_fails_is_made_once(_Config) ->
     Test = self(),
     Script = fun() ->
-        Test ! {blocked, self()},
-        receive go -> {error, no} end
+        weir_pool_test_lib:block(Test),
+        {error, no}
     end,
     Starter = weir_kit:start(fun() -> weir_pool:start(p, script(1, Script)) end),
     Sup = await_blocked(),
@@ -134,30 +108,26 @@ a_start_that_fails_is_made_once(_Config) ->
     true = erlang:resume_process(Manager),
     ?assertEqual({error, {start_failed, 1, no}}, result(Starter)),
     gone(),
-    receive
-        {blocked, _} = Again -> error(Again)
-    after 0 -> ok
-    end.
+    no_messages().
 
 each_failure_of_a_start_function_has_its_error(_Config) ->
     Start = fun(Script) -> weir_pool:start(p, script(1, Script)) end,
-    Failed = fun(Reason) -> {error, {start_failed, 1, Reason}} end,
-    ?assertMatch({error, {start_failed, 1, {exception, error, oops, [_ | _]}}}, Start(fun() -> error(oops) end)),
-    ?assertMatch({error, {start_failed, 1, {exception, throw, oops, _}}}, Start(fun() -> throw(oops) end)),
-    ?assertMatch({error, {start_failed, 1, {exception, exit, oops, _}}}, Start(fun() -> exit(oops) end)),
-    Returned = fun(Value) ->
-        {error, {start_failed, 1, {bad_return, {weir_pool_test_worker, start_with, Value}}}}
-    end,
-    ?assertEqual(Returned(ok), Start(fun() -> ok end)),
-    ?assertEqual(Returned({ok, name}), Start(fun() -> {ok, name} end)),
-    %% <9999.1.0> of another node, in the external term format.
+    [
+        ?assertMatch({error, {start_failed, 1, {exception, Class, oops, _}}}, Start(fun() -> erlang:Class(oops) end))
+     || Class <- [error, throw, exit]
+    ],
+    %% The last is <9999.1.0> of another node, in the external term format.
     Foreign = binary_to_term(<<131, 88, 119, 3, "a@b", 9999:32, 1:32, 1:32>>),
-    ?assertEqual(Returned({ok, Foreign}), Start(fun() -> {ok, Foreign} end)),
-    ?assertEqual(Failed(reason), Start(fun() -> {error, reason} end)),
-    ?assertMatch(
-        {error, {start_failed, 1, {exception, error, undef, _}}},
-        weir_pool:start(p, #{size => 1, worker => {no_such_module, f, []}})
-    ),
+    [
+        begin
+            Bad = {bad_return, {weir_pool_test_worker, start_script, Value}},
+            ?assertEqual({error, {start_failed, 1, Bad}}, Start(fun() -> Value end))
+        end
+     || Value <- [ok, {ok, name}, {ok, Foreign}]
+    ],
+    ?assertEqual({error, {start_failed, 1, reason}}, Start(fun() -> {error, reason} end)),
+    NoModule = #{size => 1, worker => {no_such_module, f, []}},
+    ?assertMatch({error, {start_failed, 1, {exception, error, undef, _}}}, weir_pool:start(p, NoModule)),
     gone().
 
 a_linked_start_that_fails_leaves_no_message(_Config) ->
@@ -165,46 +135,38 @@ a_linked_start_that_fails_leaves_no_message(_Config) ->
     Fail = fun() -> {error, no} end,
     ?assertEqual({error, {start_failed, 1, no}}, weir_pool:start_link(p, script(1, Fail))),
     gone(),
-    ok = weir_pool:start(p, opts(1)),
-    ?assertEqual({error, already_started}, weir_pool:start_link(p, opts(1))),
+    ok = weir_pool:start(p, pool(1)),
+    ?assertEqual({error, already_started}, weir_pool:start_link(p, pool(1))),
     ok = weir_pool:stop(p),
     process_flag(trap_exit, false),
     {links, Links} = process_info(self(), links),
     ?assertEqual([], [Pid || Pid <- Links, is_pid(Pid), not is_process_alive(Pid)]),
-    ?assertEqual([], messages_of_pools()).
+    no_messages().
 
 a_start_that_returns_ignore_leaves_its_slot_vacant(_Config) ->
-    Count = counters:new(1, []),
-    Script = fun() ->
-        counters:add(Count, 1, 1),
-        case counters:get(Count, 1) of
-            2 -> ignore;
-            3 -> {start, info};
-            _ -> start
-        end
-    end,
-    ok = weir_pool:start(p, script(3, Script)),
+    Script = fun(Slot) -> lists:nth(Slot, [start, ignore, {start, info}]) end,
+    ok = weir_pool:start(p, slot_script(3, Script)),
     ?assertMatch([First, undefined, Third] when is_pid(First) andalso is_pid(Third), slots(p)),
-    ?assertMatch({ok, #{size := 3, live := 2, vacant := 1}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
+    ?assertMatch({ok, #{size := 3, live := 2, vacant := 1}}, weir_pool:info(p)).
 
 a_pool_that_starts_slowly_delays_no_other_pool(_Config) ->
     {Starter, Sup} = start_blocked(slow, 1),
     ?assertEqual({error, no_pool}, weir_pool:pick(slow)),
-    ?assertEqual({error, already_started}, weir_pool:start(slow, opts(1))),
-    ok = weir_pool:start(quick, opts(2)),
+    ?assertEqual({error, already_started}, weir_pool:start(slow, pool(1))),
+    ?assertEqual({error, no_pool}, weir_pool:resize(slow, 2)),
+    ?assertEqual({error, no_pool}, weir_pool:replace(slow, 1)),
+    ?assertEqual({error, no_pool}, weir_pool:drain(slow, 0)),
+    ok = weir_pool:start(quick, pool(2)),
     ok = weir_pool:stop(quick),
     Sup ! go,
-    ?assertEqual(ok, result(Starter)),
-    ok = weir_pool:stop(slow).
+    ?assertEqual(ok, result(Starter)).
 
 %% A pool of start/2 belongs to weir_pool, not to the caller.
 a_pool_outlives_the_process_that_started_it(_Config) ->
     {Starter, Sup} = start_blocked(p, 1),
     kill(Starter),
     Sup ! go,
-    until(fun() -> settled(p, 1) end),
-    ok = weir_pool:stop(p).
+    until(fun() -> settled(p, 1) end).
 
 %% The supervisor of the pool starts another manager, which answers the starter.
 a_pool_that_is_killed_during_its_start_starts_again(_Config) ->
@@ -214,9 +176,7 @@ a_pool_that_is_killed_during_its_start_starts_again(_Config) ->
     await_down(Sup),
     await_blocked() ! go,
     ?assertEqual(ok, result(Starter)),
-    until(fun() -> settled(p, 1) end),
-    ok = weir_pool:stop(p),
-    gone().
+    until(fun() -> settled(p, 1) end).
 
 a_linked_pool_that_is_killed_during_its_start_leaves_nothing(_Config) ->
     Script = blocked_after(0),
@@ -257,14 +217,13 @@ a_pool_is_closed_while_it_waits_for_slow_workers(_Config) ->
     until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     ?assert(is_process_alive(Worker)),
     ?assertEqual({error, no_pool}, weir_pool:pick(p, key)),
-    ?assertEqual({error, already_started}, weir_pool:start(p, opts(1))),
+    ?assertEqual({error, already_started}, weir_pool:start(p, pool(1))),
     exit(Worker, kill),
-    ?assertEqual(ok, result(Stopper)),
-    gone().
+    ?assertEqual(ok, result(Stopper)).
 
 %% A pool whose manager was killed, and a pool that has given up.
 a_supervisor_restarts_its_pool(_Config) ->
-    Spec = weir_pool:child_spec(p, (opts(2))#{intensity => 0}),
+    Spec = weir_pool:child_spec(p, (pool(2))#{intensity => 0}),
     ?assertEqual(ok, supervisor:check_childspecs([Spec])),
     Parent = start_parent({#{intensity => 2}, [Spec]}),
     ?assertMatch([{{weir_pool, p}, _, supervisor, [weir_pool_manager]}], supervisor:which_children(Parent)),
@@ -277,23 +236,21 @@ a_supervisor_restarts_its_pool(_Config) ->
     kill(hd(workers(p))),
     await_down(Manager),
     until(fun() -> settled(p, 2) end),
-    stop_parent(Parent),
-    nothing_left_soon().
+    stop_parent(Parent).
 
 %% A child of a supervisor of Elixir's: {:weir_pool, options}.
 a_child_spec_may_have_the_name_in_its_options(_Config) ->
-    Opts = maps:to_list(opts(2)),
+    Opts = maps:to_list(pool(2)),
     Spec = weir_pool:child_spec(p, Opts),
     ?assertEqual(Spec, weir_pool:child_spec([{name, p} | Opts])),
-    ?assertEqual(weir_pool:child_spec({p, 1}, opts(2)), weir_pool:child_spec((opts(2))#{name => {p, 1}})),
-    [?assertError(badarg, weir_pool:child_spec(Wrong)) || Wrong <- [Opts, opts(2), p, [p], []]],
+    ?assertEqual(weir_pool:child_spec({p, 1}, pool(2)), weir_pool:child_spec((pool(2))#{name => {p, 1}})),
+    [?assertError(badarg, weir_pool:child_spec(Wrong)) || Wrong <- [Opts, pool(2), p, [p], []]],
     Parent = start_parent({#{}, [weir_pool:child_spec([{name, p} | Opts])]}),
     ?assert(settled(p, 2)),
-    stop_parent(Parent),
-    nothing_left_soon().
+    stop_parent(Parent).
 
 a_stopped_pool_stays_down_under_a_supervisor(_Config) ->
-    Parent = start_parent({#{}, [weir_pool:child_spec(p, opts(2)), weir_pool:child_spec(q, opts(1))]}),
+    Parent = start_parent({#{}, [weir_pool:child_spec(p, pool(2)), weir_pool:child_spec(q, pool(1))]}),
     ?assertEqual(ok, weir_pool:stop(p)),
     ?assertEqual({error, no_pool}, weir_pool:pick(p)),
     ?assertMatch({ok, _}, weir_pool:pick(q)),
@@ -302,21 +259,19 @@ a_stopped_pool_stays_down_under_a_supervisor(_Config) ->
     ?assert(settled(p, 2)),
     ok = supervisor:terminate_child(Parent, {weir_pool, p}),
     ?assertEqual({error, no_pool}, weir_pool:pick(p)),
-    stop_parent(Parent),
-    nothing_left_soon().
+    stop_parent(Parent).
 
 a_stop_ends_one_of_many_pools_of_a_supervisor(_Config) ->
     Child = #{id => x, start => {weir_pool, start_link, []}, type => supervisor},
     Parent = start_parent({#{strategy => simple_one_for_one}, [Child]}),
-    [{ok, _} = supervisor:start_child(Parent, [Name, opts(1)]) || Name <- [p, q]],
+    [{ok, _} = supervisor:start_child(Parent, [Name, pool(1)]) || Name <- [p, q]],
     ?assertEqual([ok, {error, no_pool}], [weir_pool:stop(p) || _ <- [1, 2]]),
     ?assertMatch({ok, _}, weir_pool:pick(q)),
-    stop_parent(Parent),
-    nothing_left_soon().
+    stop_parent(Parent).
 
 a_stopped_pool_sends_its_owner_an_exit_signal(_Config) ->
     process_flag(trap_exit, true),
-    {ok, Manager} = weir_pool:start_link(p, opts(1)),
+    {ok, Manager} = weir_pool:start_link(p, pool(1)),
     ?assertEqual(Manager, manager(p)),
     ?assertEqual(ok, weir_pool:stop(p)),
     ?assertNot(is_process_alive(Manager)),
@@ -325,7 +280,7 @@ a_stopped_pool_sends_its_owner_an_exit_signal(_Config) ->
 
 a_pool_ends_with_its_owner(_Config) ->
     Owner = spawn(fun() ->
-        {ok, _} = weir_pool:start_link(p, opts(1)),
+        {ok, _} = weir_pool:start_link(p, pool(1)),
         receive stop -> exit(shutdown) end
     end),
     until(fun() -> settled(p, 1) end),
@@ -333,27 +288,26 @@ a_pool_ends_with_its_owner(_Config) ->
     nothing_left_soon().
 
 %% `intensity' deaths within the period are survived, one more is not. The default is twice the number of workers and
-%% ten.
+%% ten, also after a resize.
 intensity_is_exact(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, (maps:merge(opts(Size), Intensity))#{period => 3600}),
-            Manager = manager(p),
-            [
-                begin
-                    kill(hd(workers(p))),
-                    until(fun() -> settled(p, Size) end)
-                end
-             || _ <- lists:seq(1, Deaths)
-            ],
-            ?assertEqual(Manager, manager(p)),
-            kill(hd(workers(p))),
-            await_down(Manager),
-            nothing_left_soon(),
-            ?assertEqual({error, no_pool}, weir_pool:pick(p))
-        end
-     || {Size, Intensity, Deaths} <- [{2, #{intensity => 3}, 3}, {2, #{intensity => 0}, 0}, {1, #{}, 12}]
-    ].
+    Pools = [{2, 2, #{intensity => 3}, 3}, {2, 2, #{intensity => 0}, 0}, {1, 1, #{}, 12}, {1, 3, #{}, 16}],
+    each(Pools, fun({Before, Size, Intensity, Deaths}) ->
+        ok = weir_pool:start(p, pool(Before, Intensity#{period => 3600})),
+        ok = weir_pool:resize(p, Size),
+        Manager = manager(p),
+        [
+            begin
+                kill(hd(workers(p))),
+                until(fun() -> settled(p, Size) end)
+            end
+         || _ <- lists:seq(1, Deaths)
+        ],
+        ?assertEqual(Manager, manager(p)),
+        kill(hd(workers(p))),
+        await_down(Manager),
+        nothing_left_soon(),
+        ?assertEqual({error, no_pool}, weir_pool:pick(p))
+    end).
 
 a_pool_gives_up_when_workers_cannot_restart(_Config) ->
     Broken = atomics:new(1, []),
@@ -371,10 +325,10 @@ a_pool_gives_up_when_workers_cannot_restart(_Config) ->
     nothing_left_soon().
 
 workers_restart_and_stop_as_the_options_say(_Config) ->
-    ok = weir_pool:start(temporary, (opts(2))#{restart => temporary}),
+    ok = weir_pool:start(temporary, (pool(2))#{restart => temporary}),
     kill(hd(workers(temporary))),
     until(fun() -> length(workers(temporary)) =:= 1 end),
-    ok = weir_pool:start(transient, (opts(2))#{restart => transient}),
+    ok = weir_pool:start(transient, (pool(2))#{restart => transient}),
     [First, Second] = workers(transient),
     ok = gen_server:call(First, {stop, normal}),
     until(fun() -> workers(transient) =:= [Second] end),

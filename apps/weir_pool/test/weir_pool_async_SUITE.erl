@@ -1,31 +1,12 @@
 %% Pools that start their workers asynchronously: up whatever their workers do, and as soon as they can.
 -module(weir_pool_async_SUITE).
 
--include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
+-include("weir_pool_suite.hrl").
 
--compile([export_all, nowarn_export_all]).
+async(Opts) -> maps:merge(Opts, ?ASYNC).
 
--import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
--import(weir_pool_test_lib, [kill_manager/1, slots/1, workers/1, settled/2, leftovers/0, nothing_left_soon/0]).
--import(weir_pool_life_lib, [
-    pool/2, script/2, slot_script/2, gated/1, await_blocked/1, go/2, slot_sup/2, slot_sups/1, settle/2, pickers/2,
-    stop_pickers/1
-]).
-
-all() -> weir_kit:cases(?MODULE).
-
-init_per_suite(Config) -> weir_kit:quiet(Config).
-
-end_per_suite(Config) -> weir_kit:loud(Config).
-
-init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
-
-end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
-
-async(Opts) -> Opts#{start => async, backoff => {1, 4}}.
-
-gated_pool(Size) -> async(slot_script(Size, gated(Size))).
+gated_pool(Size) -> async(slot_script(Size, gated())).
 
 %% Whether the backend is up.
 backend() ->
@@ -52,8 +33,7 @@ all_workers_start_at_once(_Config) ->
     ?assertMatch({ok, #{live := 0, vacant := 20}}, weir_pool:info(p)),
     go(Blocked, start),
     settle(p, 20),
-    ?assertMatch({ok, #{restarts := 0, start_failures := 0}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
+    ?assertMatch({ok, #{restarts := 0, start_failures := 0}}, weir_pool:info(p)).
 
 a_start_that_hangs_delays_no_other_start(_Config) ->
     ok = weir_pool:start(p, gated_pool(3)),
@@ -68,8 +48,7 @@ a_start_that_hangs_delays_no_other_start(_Config) ->
     ?assertEqual(ok, result(Replacer)),
     ?assertMatch([undefined, _, _], slots(p)),
     go([First], start),
-    settle(p, 3),
-    ok = weir_pool:stop(p).
+    settle(p, 3).
 
 %% A worker that is started beside a start that hangs takes the slot. If the other worker comes after all, it is
 %% stopped.
@@ -87,27 +66,7 @@ a_start_that_hangs_is_replaced(_Config) ->
     go([First], start),
     await_down(element(1, First)),
     settle(p, 2),
-    ?assertEqual(Before, slots(p)),
-    ok = weir_pool:stop(p).
-
-%% A failed start ends nothing (poolboy's issues 72, 122 to 124; worker_pool's 158).
-a_pool_stays_up_while_its_backend_is_down(_Config) ->
-    {Up, Tries, Script} = backend(),
-    ok = weir_pool:start(p, async(script(3, Script))),
-    until(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 30 end),
-    ?assertEqual({error, no_worker}, weir_pool:pick(p)),
-    ?assertMatch({ok, #{live := 0, vacant := 3}}, weir_pool:info(p)),
-    atomics:put(Up, 1, 1),
-    settle(p, 3),
-    {ok, #{start_failures := Failures, restarts := 0}} = weir_pool:info(p),
-    ?assertEqual(counters:get(Tries, 1) - 3, Failures),
-    %% The backend goes away and takes all workers with it.
-    atomics:put(Up, 1, 0),
-    [exit(Pid, kill) || Pid <- workers(p)],
-    until(fun() -> weir_pool:pick(p) =:= {error, no_worker} end),
-    atomics:put(Up, 1, 1),
-    settle(p, 3),
-    ok = weir_pool:stop(p).
+    ?assertEqual(Before, slots(p)).
 
 %% With an hour between attempts, there is one for each slot.
 a_failed_start_waits(_Config) ->
@@ -123,9 +82,9 @@ a_failed_start_waits(_Config) ->
     ?assertEqual(ok, weir_pool:resize(p, 6)),
     all_pause([5, 6], 7),
     ?assertEqual(7, counters:get(Tries, 1)),
-    ?assertEqual(ok, weir_pool:resize(p, 4)),
     atomics:put(Up, 1, 1),
     ?assertEqual(ok, weir_pool:replace(p, 2)),
+    ?assertEqual(ok, weir_pool:resize(p, 4)),
     ?assertMatch([undefined, Pid, undefined, undefined] when is_pid(Pid), slots(p)),
     ?assertEqual(8, counters:get(Tries, 1)),
     %% A worker that dies for the first time is started again at once; the next time it waits.
@@ -140,26 +99,22 @@ a_failed_start_waits(_Config) ->
     %% A manager that comes after this one tries again, and remembers nothing.
     kill_manager(p),
     settle(p, 4),
-    ?assertEqual(13, counters:get(Tries, 1)),
-    ok = weir_pool:stop(p).
+    ?assertEqual(13, counters:get(Tries, 1)).
 
 %% Waits until that many starts have failed, and the supervisors of these slots pause before the next start.
 all_pause(Slots, Failures) ->
+    Child = fun(Slot) -> [{_, Worker, worker, _}] = supervisor:which_children(slot_sup(p, Slot)), Worker end,
     until(fun() ->
-        {ok, #{start_failures := Failed}} = weir_pool:info(p),
-        Failed >= Failures andalso
-            [restarting] =:= lists:usort([
-                Worker
-             || Slot <- Slots, {_, Worker, worker, _} <- supervisor:which_children(slot_sup(p, Slot))
-            ])
+        info(start_failures) >= Failures andalso lists:usort([Child(Slot) || Slot <- Slots]) =:= [restarting]
     end).
 
-%% Reports the first failure in a row, the second, the fourth and so on. A start that succeeds ends the row.
-starts_that_fail_are_reported_less_and_less_often(Config) ->
-    with_reports(Config, fun() ->
+%% Reports the first failure in a row, the second, the fourth and so on. A start that succeeds ends the row. Each report
+%% has the level and the text that the default handler would write.
+starts_that_fail_are_reported_less_and_less_often(_Config) ->
+    with_reports(fun() ->
         {Up, Tries, Script} = backend(),
         ok = weir_pool:start(p, async(script(1, Script))),
-        until(fun() -> {ok, #{start_failures := Failures}} = weir_pool:info(p), Failures >= 20 end),
+        until(fun() -> info(start_failures) >= 20 end),
         ?assertMatch({ok, #{start_error := {1, down}, live := 0}}, weir_pool:info(p)),
         atomics:put(Up, 1, 1),
         settle(p, 1),
@@ -176,62 +131,20 @@ starts_that_fail_are_reported_less_and_less_often(Config) ->
         [Worker] = workers(p),
         kill(Worker),
         receive
-            {report, _, #{weir_pool := worker_down} = Down, _} ->
+            {report, error, #{weir_pool := worker_down} = Down, _} ->
                 ?assertMatch(#{pool := p, slot := 1, worker := Worker}, Down)
         end,
-        [receive {report, _, #{weir_pool := start_failed, in_a_row := N}, _} -> ok end || N <- [1, 2, 4]],
-        ok = weir_pool:stop(p)
+        [receive {report, _, #{weir_pool := start_failed, in_a_row := N}, _} -> ok end || N <- [1, 2, 4]]
     end).
 
 %% Returns the number in the next report, which must be of a start that failed.
 in_a_row() ->
     receive
-        {report, _, Report, _} ->
-            ?assertMatch(#{weir_pool := start_failed, pool := p, slot := 1, reason := down}, Report),
-            maps:get(in_a_row, Report)
-    end.
-
-%% Checks the text that the default handler would write, and its level.
-reports_have_a_level_and_a_text(Config) ->
-    with_reports(Config, fun() ->
-        {Up, _Tries, Script} = backend(),
-        ok = weir_pool:start(p, async(script(1, Script))),
-        ok = await_report(error, "Pool p: no worker could be started for slot 1, failed start number 1 in a row: down"),
-        atomics:put(Up, 1, 1),
-        settle(p, 1),
-        {ok, Worker, Ticket} = weir_pool:checkout(p, 0),
-        ok = weir_pool:checkin(p, Ticket, fail),
-        Replaced = io_lib:format(
-            "Pool p: the worker ~p in slot 1 was replaced: its claimer gave it back as failed, claimed by ~p",
-            [Worker, self()]
-        ),
-        ok = await_report(warning, lists:flatten(Replaced)),
-        ok = weir_pool:stop(p)
-    end).
-
-await_report(Level, Text) ->
-    receive
-        {report, Level, _, Text} -> ok
-    after weir_kit:wait_ms() -> error({not_reported, Text, weir_kit:messages()})
-    end.
-
-%% Has each report of a pool sent to the test, with its level and text, while a function runs.
-with_reports(Config, Fun) ->
-    ok = weir_kit:loud(Config),
-    Send = fun
-        (#{level := Level, msg := {report, #{weir_pool := _} = Report}, meta := #{report_cb := Format}}, Test) ->
-            {Text, Args} = Format(Report),
-            Test ! {report, Level, Report, lists:flatten(io_lib:format(Text, Args))},
-            stop;
-        (_Event, _Test) ->
-            ignore
-    end,
-    ok = logger:add_primary_filter(?MODULE, {Send, self()}),
-    try
-        Fun()
-    after
-        ok = logger:remove_primary_filter(?MODULE),
-        weir_kit:quiet([])
+        {report, Level, #{in_a_row := N} = Report, Text} ->
+            ?assertMatch({error, #{weir_pool := start_failed, pool := p, slot := 1, reason := down}}, {Level, Report}),
+            Start = "Pool p: no worker could be started for slot 1, failed start number ",
+            ?assertEqual(Start ++ integer_to_list(N) ++ " in a row: down", Text),
+            N
     end.
 
 pauses_double_from_the_least_to_the_most(_Config) ->
@@ -258,71 +171,28 @@ full(Attempts, Min, Max) -> min(Max, 2 * full(Attempts - 1, Min, Max)).
 %% No process waits for the old worker to stop, neither in a replacement nor in a pool that shrinks (pooler's issue
 %% 104).
 a_worker_that_is_slow_to_stop_delays_no_change(_Config) ->
-    Slow = #{worker => {weir_pool_life_worker, start_slow_to_stop, [self()]}, shutdown => infinity},
-    [
-        begin
-            ok = weir_pool:start(p, pool(3, maps:merge(Slow, Start))),
-            until(fun() -> settled(p, 3) end),
-            [Old, Second, Third] = slots(p),
-            ?assertEqual(ok, weir_pool:replace(p, 1)),
-            receive {stopping, Old} -> ok end,
-            ?assertNot(lists:member(Old, slots(p))),
-            kill(Second),
-            until(fun() -> settled(p, 3) andalso not lists:member(Second, slots(p)) end),
-            ?assertEqual(ok, weir_pool:resize(p, 2)),
-            receive {stopping, Third} -> ok end,
-            ?assertEqual(ok, weir_pool:resize(p, 4)),
-            until(fun() -> settled(p, 4) end),
-            Now = slots(p),
-            ?assertNot(lists:member(Third, Now)),
-            [Pid ! go || Pid <- [Old, Third]],
-            [await_down(Pid) || Pid <- [Old, Third]],
-            Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
-            [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
-            ?assertEqual(ok, result(Stopper))
-        end
-     || Start <- [#{start => sync}, #{start => async, backoff => {1, 4}}]
-    ].
-
-ignored_and_temporary_workers_leave_their_slots_vacant(_Config) ->
-    Script = fun
-        (1) -> ignore;
-        (_) -> start
-    end,
-    ok = weir_pool:start(p, (async(slot_script(3, Script)))#{restart => temporary}),
-    until(fun() -> length(workers(p)) =:= 2 end),
-    [undefined, Second, Third] = slots(p),
-    kill(Second),
-    until(fun() -> slots(p) =:= [undefined, undefined, Third] end),
-    %% The supervisors of the workers are gone as well.
-    until(fun() -> length(slot_sups(p)) =:= 1 end),
-    ?assertMatch({ok, #{live := 1, vacant := 2, restarts := 0, start_failures := 0}}, weir_pool:info(p)),
-    ?assertEqual(ok, weir_pool:replace(p, 2)),
-    ?assertMatch([undefined, New, Third] when is_pid(New), slots(p)),
-    ok = weir_pool:stop(p).
-
-a_pool_can_be_stopped_while_workers_start(_Config) ->
-    ok = weir_pool:start(p, gated_pool(3)),
-    Blocked = await_blocked(3),
-    Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
-    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
-    go(Blocked, start),
-    ?assertEqual(ok, result(Stopper)),
-    ?assertEqual([], [Left || Left <- leftovers(), not is_integer(Left)]),
-    ?assertEqual([], weir_pool_life_lib:workers_alive()).
-
-%% A worker that was starting for the old manager is stopped as soon as it is there. The new manager starts others.
-workers_that_start_for_a_killed_manager_are_stopped(_Config) ->
-    ok = weir_pool:start(p, gated_pool(5)),
-    Blocked = await_blocked(5),
-    kill(weir_pool_test_lib:manager(p)),
-    go(Blocked, start),
-    [await_down(Sup) || {Sup, _} <- Blocked],
-    Again = await_blocked(5),
-    ?assertEqual([], workers(p)),
-    go(Again, start),
-    settle(p, 5),
-    ok = weir_pool:stop(p).
+    each([#{}, ?ASYNC], fun(Start) ->
+        Slow = #{worker => {weir_pool_test_worker, start_slow_to_stop, [self()]}, shutdown => infinity},
+        ok = weir_pool:start(p, pool(3, maps:merge(Slow, Start))),
+        until(fun() -> settled(p, 3) end),
+        [Old, Second, Third] = slots(p),
+        ?assertEqual(ok, weir_pool:replace(p, 1)),
+        receive {stopping, Old} -> ok end,
+        ?assertNot(lists:member(Old, slots(p))),
+        kill(Second),
+        until(fun() -> settled(p, 3) andalso not lists:member(Second, slots(p)) end),
+        ?assertEqual(ok, weir_pool:resize(p, 2)),
+        receive {stopping, Third} -> ok end,
+        ?assertEqual(ok, weir_pool:resize(p, 4)),
+        until(fun() -> settled(p, 4) end),
+        Now = slots(p),
+        ?assertNot(lists:member(Third, Now)),
+        [Pid ! go || Pid <- [Old, Third]],
+        [await_down(Pid) || Pid <- [Old, Third]],
+        Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
+        [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
+        ?assertEqual(ok, result(Stopper))
+    end).
 
 %% Starts that are under way for slots that the pool has no more, or has again.
 the_size_can_change_while_workers_start(_Config) ->
@@ -334,30 +204,4 @@ the_size_can_change_while_workers_start(_Config) ->
     ?assertEqual([3, 4], lists:sort([Slot || {_, Slot} <- Again])),
     go(Again, start),
     go(Blocked, start),
-    settle(p, 4),
-    ok = weir_pool:stop(p).
-
-%% Pickers get a worker, or an error that there is none, or no pool. In the end each slot has a worker, and there are no
-%% others.
-picks_get_workers_or_errors_while_everything_is_killed(_Config) ->
-    {Up, _Tries, Script} = backend(),
-    atomics:put(Up, 1, 1),
-    ok = weir_pool:start(p, async(script(6, Script))),
-    settle(p, 6),
-    Pickers = pickers(p, 2),
-    rand:seed(exsss, {1, 2, 3}),
-    [
-        begin
-            atomics:put(Up, 1, rand:uniform(2) - 1),
-            kill_some(workers(p)),
-            kill_some(slot_sups(p)),
-            N rem 10 =:= 0 andalso kill_manager(p)
-        end
-     || N <- lists:seq(1, 90)
-    ],
-    atomics:put(Up, 1, 1),
-    settle(p, 6),
-    ?assertEqual([], stop_pickers(Pickers) -- [{error, no_pool}, {error, no_worker}]),
-    ok = weir_pool:stop(p).
-
-kill_some(Pids) -> [exit(Pid, kill) || Pid <- Pids, rand:uniform(3) =:= 1].
+    settle(p, 4).

@@ -5,37 +5,7 @@
 %% missed the bounds by seconds, each time.
 -module(weir_pool_attack_SUITE).
 
--include_lib("stdlib/include/assert.hrl").
-
--compile([export_all, nowarn_export_all]).
-
--import(weir_kit, [until/1, await_down/1, kill/1]).
-
--define(POOL, ?MODULE).
-
-all() -> weir_kit:cases(?MODULE).
-
-init_per_suite(Config) -> weir_kit:quiet(Config).
-
-end_per_suite(Config) -> weir_kit:loud(Config).
-
-init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
-
-end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
-
-start(Size) -> start(Size, #{}).
-
-start(Size, Opts) ->
-    Worker = #{size => Size, worker => {weir_pool_life_worker, start_link, []}, intensity => 100000},
-    ok = weir_pool:start(?POOL, maps:merge(Worker, Opts)).
-
-workers() ->
-    {ok, Workers} = weir_pool:workers(?POOL),
-    [Pid || {_Slot, Pid} <- Workers].
-
-info(Key) ->
-    {ok, #{Key := Value}} = weir_pool:info(?POOL),
-    Value.
+-include("weir_pool_suite.hrl").
 
 ping(Worker) -> gen_server:call(Worker, ping).
 
@@ -48,7 +18,7 @@ holder(Before, Opts) ->
     Test = self(),
     Pid = spawn(fun() ->
         Before(),
-        weir_pool:claim(?POOL, fun(Worker) -> hold(Test, Worker) end, Opts)
+        weir_pool:claim(p, fun(Worker) -> hold(Test, Worker) end, Opts)
     end),
     receive
         {held, Pid, Worker} -> {Pid, Worker}
@@ -64,11 +34,11 @@ a_worker_killed_in_a_claim_is_not_claimed_again(_Config) ->
     end,
     [
         begin
-            ?assertExit({_, {gen_server, call, _}}, weir_pool:claim(?POOL, Crash, #{timeout => infinity})),
+            ?assertExit({_, {gen_server, call, _}}, weir_pool:claim(p, Crash, #{timeout => infinity})),
             a_live_worker_is_claimed(),
-            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => infinity}),
+            {ok, Worker, Ticket} = weir_pool:checkout(p, #{timeout => infinity}),
             kill(Worker),
-            _ = weir_pool:checkin(?POOL, Ticket),
+            _ = weir_pool:checkin(p, Ticket),
             a_live_worker_is_claimed()
         end
      || _ <- lists:seq(1, 200)
@@ -76,7 +46,7 @@ a_worker_killed_in_a_claim_is_not_claimed_again(_Config) ->
 
 a_live_worker_is_claimed() ->
     try
-        {ok, pong} = weir_pool:claim(?POOL, fun ping/1, #{timeout => infinity})
+        {ok, pong} = weir_pool:claim(p, fun ping/1, #{timeout => infinity})
     catch
         exit:{noproc, _} -> weir_kit:fault(dead_worker_claimed)
     end.
@@ -96,7 +66,7 @@ every_death_fails_one_claim_at_most(_Config) ->
 deaths_fail_one_claim_each(Callers, N, CrashesOneIn, Work) ->
     Request = fun() -> request(N, CrashesOneIn, Work, 0, 0) end,
     {Deaths, Failures} = lists:unzip(weir_kit:in_parallel(lists:duplicate(Callers, Request))),
-    weir_kit:same(dead_workers_claimed, 0, lists:sum(Failures)),
+    same(dead_workers_claimed, 0, lists:sum(Failures)),
     ?assertEqual(Callers * N div CrashesOneIn, lists:sum(Deaths)).
 
 request(0, _CrashesOneIn, _Work, Deaths, Failures) ->
@@ -111,7 +81,7 @@ request(N, CrashesOneIn, Work, Deaths, Failures) ->
         ok = Work(),
         gen_server:call(Worker, Request, infinity)
     end,
-    try weir_pool:claim(?POOL, Use, #{timeout => infinity}) of
+    try weir_pool:claim(p, Use, #{timeout => infinity}) of
         {ok, pong} -> request(N - 1, CrashesOneIn, Work, Deaths, Failures)
     catch
         exit:{noproc, _} -> request(N - 1, CrashesOneIn, Work, Deaths, Failures + 1);
@@ -132,27 +102,28 @@ spin() -> spin().
 %% ---------------------------------------------------------------- 2: processes that take long to die
 
 a_process_that_takes_long_to_die_keeps_nobody_waiting(_Config) ->
-    [
-        until(fun() ->
-            start(2),
-            InTime = IsServedInTime(),
-            ok = weir_pool:stop(?POOL),
-            InTime
-        end)
-     || IsServedInTime <- [fun served_beside_a_claimer_that_is_dying/0, fun served_beside_a_waiter_that_is_dying/0]
-    ].
+    [in_the_end(2, #{}, Served) || Served <- [fun beside_a_dying_claimer/0, fun beside_a_dying_waiter/0]].
 
-served_beside_a_claimer_that_is_dying() ->
+%% Starts a pool and calls a function, until the function returns `true'.
+in_the_end(Size, Opts, Succeeds) ->
+    until(fun() ->
+        start(Size, Opts),
+        Succeeded = Succeeds(),
+        ok = weir_pool:stop(p),
+        Succeeded
+    end).
+
+beside_a_dying_claimer() ->
     {Slow, Busy} = holder(fun own_much/0),
     {Other, Killed} = holder(),
     Dying = dying(Slow),
     %% Meanwhile a claim times out, the pool grows, a claim is served, and a worker that dies is replaced.
-    Outcome = weir_pool:claim(?POOL, fun ping/1, #{timeout => 50}),
-    ok = weir_pool:resize(?POOL, 3),
-    {ok, pong} = weir_pool:claim(?POOL, fun ping/1, #{timeout => weir_kit:wait_ms()}),
+    Outcome = weir_pool:claim(p, fun ping/1, #{timeout => 50}),
+    ok = weir_pool:resize(p, 3),
+    {ok, pong} = weir_pool:claim(p, fun ping/1, #{timeout => weir_kit:wait_ms()}),
     InTime = is_dying(Dying) andalso Outcome =:= {error, timeout},
     kill(Killed),
-    until(fun() -> not lists:member({ok, Killed}, [weir_pool:pick(?POOL) || _ <- lists:seq(1, 20)]) end),
+    until(fun() -> not lists:member({ok, Killed}, [weir_pool:pick(p) || _ <- lists:seq(1, 20)]) end),
     Other ! let_go,
     %% When the claimer is dead at last, the pool replaces its worker.
     await_down(Busy),
@@ -160,7 +131,7 @@ served_beside_a_claimer_that_is_dying() ->
     InTime.
 
 %% The queue grants the worker to a waiter that is dying, and does not wait until it is dead.
-served_beside_a_waiter_that_is_dying() ->
+beside_a_dying_waiter() ->
     {First, Worker} = holder(),
     {Second, _} = holder(),
     Slow = waiter(fun own_much/0),
@@ -184,10 +155,10 @@ a_waiter_that_gets_no_turn_keeps_nobody_waiting(_Config) ->
     Deaf = waiter(fun() -> process_flag(priority, low) end),
     beside_spinners(fun() ->
         true = erlang:suspend_process(Deaf),
-        ?assertEqual({error, timeout}, weir_pool:claim(?POOL, fun ping/1, #{timeout => 50})),
+        ?assertEqual({error, timeout}, weir_pool:claim(p, fun ping/1, #{timeout => 50})),
         Holder ! let_go,
-        ?assertEqual({ok, pong}, weir_pool:claim(?POOL, fun ping/1, #{timeout => weir_kit:wait_ms()})),
-        ?assertEqual(ok, weir_pool:resize(?POOL, 2)),
+        ?assertEqual({ok, pong}, weir_pool:claim(p, fun ping/1, #{timeout => weir_kit:wait_ms()})),
+        ?assertEqual(ok, weir_pool:resize(p, 2)),
         %% A call that waited for the suspended process would wait still.
         true = erlang:resume_process(Deaf)
     end),
@@ -222,7 +193,7 @@ waiter(Before) ->
     Waiting = info(waiting),
     Pid = spawn(fun() ->
         Before(),
-        weir_pool:claim(?POOL, fun(Worker) -> hold(Test, Worker) end, #{timeout => infinity})
+        weir_pool:claim(p, fun(Worker) -> hold(Test, Worker) end, #{timeout => infinity})
     end),
     until(fun() -> info(waiting) =:= Waiting + 1 end),
     Pid.
@@ -233,32 +204,14 @@ hold(Test, Worker) ->
         let_go -> ok
     end.
 
-%% Shared processes call neither `is_process_alive/1' nor `process_info/2': both wait for the other process.
-shared_processes_ask_nobody_whether_he_lives(_Config) ->
-    Modules = [
-        weir_pool_manager, weir_pool_queue, weir_pool_slots, weir_pool_abandon, weir_pool_change, weir_pool_overflow,
-        weir_pool_check, weir_pool_call, weir_pool_terms, weir_pool_word
-    ],
-    [
-        begin
-            {ok, {Module, [{imports, Imports}]}} = beam_lib:chunks(code:which(Module), [imports]),
-            Asked = [F || {erlang, F, _} <- Imports, lists:member(F, [is_process_alive, process_info])],
-            ?assertEqual([], Asked, Module)
-        end
-     || Module <- Modules
-    ].
-
 %% ---------------------------------------------------------------- 4: a new pool
 
 %% Finds dead claimers in a new pool, and in a pool that was started again.
 the_first_dead_claimer_of_a_pool_is_found_at_once(_Config) ->
     [
-        until(fun() ->
-            start(1, #{abandoned => free}),
-            _ = IsRestarted andalso weir_pool_test_lib:kill_manager(?POOL),
-            IsFound = is_dead_claimer_found_at_once(),
-            ok = weir_pool:stop(?POOL),
-            IsFound
+        in_the_end(1, #{abandoned => free}, fun() ->
+            _ = IsRestarted andalso kill_manager(p),
+            is_dead_claimer_found_at_once()
         end)
      || IsRestarted <- [false, true], _ <- lists:seq(1, 5)
     ].
@@ -268,7 +221,7 @@ is_dead_claimer_found_at_once() ->
     {Holder, Worker} = holder(),
     kill(Holder),
     {Time, {ok, Worker}} = timer:tc(fun() ->
-        weir_pool:claim(?POOL, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()})
+        weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()})
     end),
     Time < 500000.
 
@@ -279,9 +232,9 @@ a_large_pool_starts_in_proportion(_Config) ->
     [Small, Large] = [
         begin
             Before = processor_time(),
-            start(Size),
+            ok = weir_pool:start(p, pool(Size)),
             Used = processor_time() - Before,
-            ok = weir_pool:stop(?POOL),
+            ok = weir_pool:stop(p),
             Used
         end
      || Size <- weir_kit:long([500, 5000], [1000, 10000])
@@ -294,23 +247,21 @@ processor_time() -> element(1, erlang:statistics(runtime)).
 
 %% The first edition took 300 ms to stop a pool beside 3,000 others.
 a_small_pool_stops_beside_thousands(_Config) ->
-    Small = #{size => 1, worker => {weir_pool_life_worker, start_link, []}},
     Others = [{other, N} || N <- lists:seq(1, weir_kit:long(1000, 3000))],
-    [ok = weir_pool:start(Name, Small) || Name <- Others],
+    [ok = weir_pool:start(Name, pool(1)) || Name <- Others],
     until(fun() ->
-        start(1),
-        {Time, ok} = timer:tc(fun() -> weir_pool:stop(?POOL) end),
+        ok = weir_pool:start(p, pool(1)),
+        {Time, ok} = timer:tc(fun() -> weir_pool:stop(p) end),
         Time < weir_kit:long(40000, 150000)
-    end),
-    [ok = weir_pool:stop(Name) || Name <- Others].
+    end).
 
 a_large_pool_ends_beside_others(_Config) -> until(fun ends_beside_others/0).
 
 ends_beside_others() ->
-    start(weir_kit:long(5000, 10000)),
+    ok = weir_pool:start(p, pool(weir_kit:long(5000, 10000))),
     Test = self(),
-    Ending = spawn(fun() -> Test ! {stopped, timer:tc(fun() -> weir_pool:stop(?POOL) end)} end),
-    until(fun() -> weir_pool:pick(?POOL) =:= {error, no_pool} end),
+    Ending = spawn(fun() -> Test ! {stopped, timer:tc(fun() -> weir_pool:stop(p) end)} end),
+    until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     %% Small pools start and stop also while the terms of the large pool are erased.
     Times = small_pools(500, fun() -> not is_stopped(Ending) orelse is_anything_to_erase() end),
     Stopped =
@@ -332,9 +283,8 @@ is_anything_to_erase() -> [] =/= [Base || {{weir_pool_registry, Base}} <- ets:ta
 small_pools(0, _While) ->
     [];
 small_pools(Max, While) ->
-    Small = #{size => 1, worker => {weir_pool_life_worker, start_link, []}},
     {Time, ok} = timer:tc(fun() ->
-        ok = weir_pool:start({small, Max}, Small),
+        ok = weir_pool:start({small, Max}, pool(1)),
         weir_pool:stop({small, Max})
     end),
     case While() of
@@ -349,33 +299,30 @@ the_time_out_of_a_nested_claim_kills_only_its_worker(_Config) ->
     Test = self(),
     Hang = {run, fun() -> receive go -> ok end end},
     Nested = fun(Outer) ->
-        weir_pool:claim(?POOL, fun(Inner) ->
+        weir_pool:claim(p, fun(Inner) ->
             Test ! {nested, Outer, Inner},
             gen_server:call(Inner, Hang, 1)
         end)
     end,
-    ?assertExit({timeout, _}, weir_pool:claim(?POOL, Nested)),
+    ?assertExit({timeout, _}, weir_pool:claim(p, Nested)),
     receive
         {nested, Outer, Inner} ->
             await_down(Inner),
             %% The manager answers when it has handled all earlier messages.
-            _ = sys:get_state(weir_pool_test_lib:manager(?POOL)),
+            _ = sys:get_state(manager(p)),
             ?assertEqual(1, info(abandoned)),
             ?assert(is_process_alive(Outer))
     end.
 
 %% ---------------------------------------------------------------- 8: resize with overflow
 
+%% A tick would find the surplus a second later, or more.
 shrinking_leaves_no_surplus(_Config) ->
-    %% A tick would find the surplus a second later, or more.
-    until(fun() ->
-        start(6, #{overflow => #{max => 3, linger => 0}}),
-        IsSoon = is_soon(fun() ->
-            ok = weir_pool:resize(?POOL, 2),
+    in_the_end(6, #{overflow => #{max => 3, linger => 0}}, fun() ->
+        is_soon(fun() ->
+            ok = weir_pool:resize(p, 2),
             until(fun() -> info(live) =:= 2 end)
-        end),
-        ok = weir_pool:stop(?POOL),
-        IsSoon
+        end)
     end).
 
 is_soon(Fun) ->
@@ -396,7 +343,7 @@ nobody_waits_beside_an_idle_worker(_Config) ->
     %% Calls that choose a worker at the same moment are not counted yet, so the calls start one after the other.
     Blocked = [
         begin
-            _ = spawn(fun() -> weir_pool:call(?POOL, Block, infinity) end),
+            _ = spawn(fun() -> weir_pool:call(p, Block, infinity) end),
             receive
                 {blocked, Worker} -> Worker
             end
@@ -404,7 +351,7 @@ nobody_waits_beside_an_idle_worker(_Config) ->
      || _ <- [1, 2, 3]
     ],
     ?assertEqual(3, length(lists:usort(Blocked))),
-    [?assertEqual({ok, pong}, weir_pool:call(?POOL, ping, weir_kit:wait_ms())) || _ <- lists:seq(1, 1000)],
+    [?assertEqual({ok, pong}, weir_pool:call(p, ping, weir_kit:wait_ms())) || _ <- lists:seq(1, 1000)],
     [Worker ! go || Worker <- Blocked].
 
 %% ---------------------------------------------------------------- 10: as in poolboy and pooler
@@ -413,17 +360,13 @@ nobody_waits_beside_an_idle_worker(_Config) ->
 %% workers for overflow only.
 a_worker_for_overflow_lingers_as_long_as_it_is_told(_Config) ->
     [
-        until(fun() ->
-            start(Size, #{overflow => #{max => 1, linger => Ms}}),
-            ?assertEqual(Size, info(live)),
-            Holders = [holder() || _ <- lists:seq(1, Size)],
-            {ok, Worker, Ticket} = weir_pool:checkout(?POOL, #{timeout => weir_kit:wait_ms()}),
+        in_the_end(Size, #{overflow => #{max => 1, linger => Ms}}, fun() ->
+            _ = [holder() || _ <- lists:seq(1, Size)],
+            {ok, Worker, Ticket} = weir_pool:checkout(p, #{timeout => weir_kit:wait_ms()}),
             Start = erlang:monotonic_time(millisecond),
-            ok = weir_pool:checkin(?POOL, Ticket),
+            ok = weir_pool:checkin(p, Ticket),
             await_down(Worker),
             Took = erlang:monotonic_time(millisecond) - Start,
-            [Holder ! let_go || {Holder, _} <- Holders],
-            ok = weir_pool:stop(?POOL),
             ?assert(Took >= Ms, {Took, Ms}),
             Took < Ms + 700
         end)
@@ -436,12 +379,12 @@ work_that_is_overdue_is_abandoned_at_once(_Config) ->
     %% The first edition took 0.8 s.
     until(fun() ->
         %% Otherwise the claim would wait for the worker until its time is over, and there would be no work.
-        until(fun() -> weir_pool_test_lib:is_free(?POOL) end),
-        [Worker] = workers(),
-        ?assertEqual({error, timeout}, weir_pool:claim(?POOL, Hang, #{timeout => 100, covers => work})),
+        until(fun() -> is_free(p) end),
+        [Worker] = slots(p),
+        ?assertEqual({error, timeout}, weir_pool:claim(p, Hang, #{timeout => 100, covers => work})),
         is_soon(fun() -> await_down(Worker) end)
     end),
-    ?assertError(badarg, weir_pool:claim(?POOL, fun ping/1, #{covers => work})).
+    ?assertError(badarg, weir_pool:claim(p, fun ping/1, #{covers => work})).
 
 %% A search would take 45 ms in each claim. On a busy machine most claims that time out are late, but not all.
 an_overdue_claim_does_not_search_the_mailbox(_Config) ->
@@ -451,7 +394,7 @@ an_overdue_claim_does_not_search_the_mailbox(_Config) ->
     Claims = fun(Fun, Timeout, N) ->
         Opts = #{timeout => Timeout, covers => work},
         {Times, Results} = lists:unzip([
-            timer:tc(fun() -> weir_pool:claim(?POOL, Fun, Opts) end)
+            timer:tc(fun() -> weir_pool:claim(p, Fun, Opts) end)
          || _ <- lists:seq(1, N)
         ]),
         ct:pal("us: ~b at least a claim with time-out ~b", [lists:min(Times), Timeout]),
@@ -468,7 +411,7 @@ an_overdue_claim_does_not_search_the_mailbox(_Config) ->
     ?assertEqual([{error, timeout}], Claims(fun(_) -> Wait(infinity) end, 1, 50)),
     %% The child's end and the deadline cross.
     ?assertEqual([], Claims(fun(_) -> Wait(1) end, 1, 300) -- [{ok, ok}, {error, timeout}]),
-    weir_kit:same(messages, 1000000, weir_kit:queue_len(self())).
+    same(messages, 1000000, weir_kit:queue_len(self())).
 
 %% ---------------------------------------------------------------- 11: cost
 
@@ -478,14 +421,14 @@ one_free_among_many_is_found_with_few_reads(_Config) -> until(fun is_one_free_fo
 is_one_free_found_with_few_reads() ->
     [{Small, NoneSmall}, {Large, NoneLarge}, {Huge, NoneHuge}] = [
         begin
-            start(Size),
+            ok = weir_pool:start(p, pool(Size)),
             %% One process holds all workers but the last.
             Holding = holding(Size - 1),
             OneFree = median([claim_by_a_new_process(ok) || _ <- lists:seq(1, 300)]),
             Last = holding(1),
             NoneFree = median([claim_by_a_new_process(error) || _ <- lists:seq(1, 300)]),
             [Pid ! let_go || Pid <- [Holding, Last]],
-            ok = weir_pool:stop(?POOL),
+            ok = weir_pool:stop(p),
             {OneFree, NoneFree}
         end
      || Size <- [20, 1000, 5000]
@@ -501,7 +444,7 @@ median(Times) -> lists:nth((length(Times) + 1) div 2, lists:sort(Times)).
 holding(N) ->
     Test = self(),
     Pid = spawn(fun() ->
-        _ = [{ok, _, _} = weir_pool:checkout(?POOL, #{}) || _ <- lists:seq(1, N)],
+        _ = [{ok, _, _} = weir_pool:checkout(p, #{}) || _ <- lists:seq(1, N)],
         Test ! {all_held, self()},
         receive
             let_go -> ok
@@ -512,9 +455,9 @@ holding(N) ->
     end.
 
 claim_by_a_new_process(Outcome) ->
-    weir_kit:result(weir_kit:start(fun() ->
+    result(weir_kit:start(fun() ->
         Start = erlang:monotonic_time(nanosecond),
-        Result = weir_pool:claim(?POOL, fun(Pid) -> Pid end),
+        Result = weir_pool:claim(p, fun(Pid) -> Pid end),
         Time = erlang:monotonic_time(nanosecond) - Start,
         Outcome = element(1, Result),
         Time
@@ -522,47 +465,31 @@ claim_by_a_new_process(Outcome) ->
 
 %% Pools that were never used, pools that were claimed from, pools in which claims waited, and the shared processes.
 idle_pools_do_nothing(_Config) ->
-    Opts = #{size => 2, worker => {weir_pool_life_worker, start_link, []}},
     Names = [{Use, N} || Use <- [never, claimed, waited], N <- lists:seq(1, 70)],
-    [ok = weir_pool:start(Name, Opts) || Name <- Names],
+    [ok = weir_pool:start(Name, pool(2)) || Name <- Names],
     [use_once(Name) || Name <- Names],
-    Managers = [weir_pool_test_lib:manager(Name) || Name <- Names],
+    Managers = [manager(Name) || Name <- Names],
     Below = [Pid || Manager <- Managers, {_, Pid, _, _} <- supervisor:which_children(Manager)],
     ?assertEqual(3 * length(Managers), length(Below)),
     Processes = [whereis(weir_pool_registry), whereis(weir_pool_pools_sup) | Managers ++ Below],
     %% The processes of a pool that was used have ticks for some seconds more.
     ?assertEqual([], restless([{Pid, start} || Pid <- Processes], 24)),
     %% A pool that is used next to them finds a dead claimer.
-    start(1),
+    ok = weir_pool:start(p, pool(1)),
     {Holder, Worker} = holder(),
     kill(Holder),
-    await_down(Worker),
-    [ok = weir_pool:stop(Name) || Name <- Names].
+    await_down(Worker).
 
-%% Returns the processes that received a message in each of the intervals, with the message. A receive that times out is
-%% traced too. Reductions would not do: the runtime spends some on work of its own.
+%% Returns the processes that received a message in each of the intervals, with the message. Reductions would not do:
+%% the runtime spends some on work of its own.
 restless([], _Times) ->
     [];
 restless(Received, 0) ->
     Received;
 restless(Received, Times) ->
-    Processes = lists:usort([Pid || {Pid, _Message} <- Received]),
-    [erlang:trace(Pid, true, ['receive']) || Pid <- Processes],
     %% No process may receive a message in this time, which is longer than the interval of any tick.
-    receive
-    after 2500 -> ok
-    end,
-    [erlang:trace(Pid, false, ['receive']) || Pid <- Processes],
-    Delivered = erlang:trace_delivered(all),
-    receive
-        {trace_delivered, all, Delivered} -> restless(received(), Times - 1)
-    end.
-
-received() ->
-    receive
-        {trace, Pid, 'receive', Message} -> [{Pid, Message} | received()]
-    after 0 -> []
-    end.
+    Wait = fun() -> receive after 2500 -> ok end end,
+    restless(received(lists:usort([Pid || {Pid, _Message} <- Received]), Wait), Times - 1).
 
 use_once({never, _}) ->
     ok;
@@ -580,7 +507,7 @@ an_erased_dictionary_and_a_dead_claimer_leave_nothing(_Config) ->
     Tables = tables(),
     [
         begin
-            {ok, pong} = weir_pool:claim(?POOL, fun ping/1),
+            {ok, pong} = weir_pool:claim(p, fun ping/1),
             erase()
         end
      || _ <- lists:seq(1, 100)
@@ -605,6 +532,6 @@ pools_start_and_stop_beside_claimers_that_die(_Config) ->
 
 %% Claims in a process that claims once in its life.
 one_shot() ->
-    Claim = fun() -> weir_pool:claim(?POOL, fun(_) -> ok end, #{timeout => infinity}) end,
-    {ok, ok} = weir_kit:result(weir_kit:start(Claim)),
+    Claim = fun() -> weir_pool:claim(p, fun(_) -> ok end, #{timeout => infinity}) end,
+    {ok, ok} = result(weir_kit:start(Claim)),
     ok.

@@ -1,12 +1,8 @@
 %% weir_pool_codel against a second implementation, and what it is for: queues that do not stand.
 -module(weir_pool_codel_SUITE).
 
--include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
-
--compile([export_all, nowarn_export_all]).
-
-all() -> weir_kit:cases(?MODULE).
+-include("weir_pool_suite.hrl").
 
 -define(TARGET, 1000).
 -define(INTERVAL, 20000).

@@ -1,12 +1,8 @@
 %% weir_pool_hash: what the paper promises, measured.
 -module(weir_pool_hash_SUITE).
 
--include_lib("stdlib/include/assert.hrl").
 -include_lib("proper/include/proper.hrl").
-
--compile([export_all, nowarn_export_all]).
-
-all() -> weir_kit:cases(?MODULE).
+-include("weir_pool_suite.hrl").
 
 %% The definition that the paper starts from: at every size, the key's own generator decides whether it jumps to the
 %% newest slot. The reference takes a draw for each jump, and compares fractions instead of dividing.
@@ -77,26 +73,15 @@ spreads_evenly(_Config) ->
 
 %% The keys of a vacant slot, hashed again as weir_pool_pick does.
 rehashes_evenly(_Config) ->
-    Size = 20,
-    Keys = [I || I <- lists:seq(1, 400000), weir_pool_hash:slot(I, Size) =:= 7],
+    Keys = [I || I <- lists:seq(1, 400000), weir_pool_hash:slot(I, 20) =:= 7],
+    even(fun(I) -> weir_pool_hash:slot({I, 1}, 20) end, 20, Keys, rehash).
+
+even(Slot, Size, What) -> even(Slot, Size, lists:seq(1, 50000), What).
+
+even(Slot, Size, Keys, What) ->
     Counts = counters:new(Size, []),
-    [counters:add(Counts, weir_pool_hash:slot({I, 1}, Size), 1) || I <- Keys],
-    chi_square(Counts, Size, length(Keys), rehash).
-
-even(Slot, Size, What) ->
-    M = 50000,
-    Counts = counters:new(Size, []),
-    [counters:add(Counts, Slot(I), 1) || I <- lists:seq(1, M)],
-    chi_square(Counts, Size, M, What).
-
-%% The statistic has mean Size - 1 and variance 2 (Size - 1). An even spread exceeds six deviations less than once in
-%% ten thousand runs, and the keys are the same in every run.
-chi_square(Counts, Size, M, What) ->
-    Expected = M / Size,
-    Statistic = lists:sum([square(counters:get(Counts, I) - Expected) / Expected || I <- lists:seq(1, Size)]),
-    ?assert((Statistic - (Size - 1)) / math:sqrt(2 * (Size - 1)) < 6, {What, Statistic}).
-
-square(X) -> X * X.
+    [counters:add(Counts, Slot(Key), 1) || Key <- Keys],
+    weir_pool_test_lib:assert_even([counters:get(Counts, I) || I <- lists:seq(1, Size)], What).
 
 size_limits(_Config) ->
     Max = 134217727,

@@ -1,23 +1,8 @@
-%% Claims and their holders: each claim has a ticket of its own, a killed holder is found whatever its pid, and a search
-%% finds each free slot.
+%% Claims and their holders: each claim has a ticket of its own, and a killed holder is found whatever its pid. A search
+%% skips slots that earlier searches found claimed (the free-slot bitmap), and finds each slot as soon as it is free.
 -module(weir_pool_holder_SUITE).
 
--include_lib("stdlib/include/assert.hrl").
-
--compile([export_all, nowarn_export_all]).
-
--import(weir_kit, [until/1, kill/1, result/1]).
--import(weir_pool_test_lib, [manager/1, opts/1, settled/2]).
-
-all() -> weir_kit:cases(?MODULE).
-
-init_per_suite(Config) -> weir_kit:quiet(Config).
-
-end_per_suite(Config) -> weir_kit:loud(Config).
-
-init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
-
-end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
+-include("weir_pool_suite.hrl").
 
 %% Claims all free workers, and returns the tickets.
 claim_all() ->
@@ -32,7 +17,7 @@ slots_of(Tickets) -> lists:sort([weir_pool:slot(Ticket) || Ticket <- Tickets]).
 
 %% A slot has 4,096 generations. Until they come again, a late checkin ends no claim but its own. Then claims go on.
 a_late_checkin_ends_no_later_claim(_Config) ->
-    ok = weir_pool:start(p, opts(1)),
+    ok = weir_pool:start(p, pool(1)),
     {ok, Worker, First} = weir_pool:checkout(p, 0),
     ?assertEqual(ok, weir_pool:checkin(p, First)),
     [
@@ -43,14 +28,13 @@ a_late_checkin_ends_no_later_claim(_Config) ->
         end
      || N <- lists:seq(1, 9999)
     ],
-    ?assertMatch({ok, #{claims := 10000, claimed := 0}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p).
+    ?assertMatch({ok, #{claims := 10000, claimed := 0}}, weir_pool:info(p)).
 
 %% ---------------------------------------------------------------- holders
 
 %% A process that copies the dictionary of another process is a holder of its own.
 a_copied_dictionary_makes_no_other_process_the_holder(_Config) ->
-    ok = weir_pool:start(p, (opts(1))#{abandoned => free}),
+    ok = weir_pool:start(p, (pool(1))#{abandoned => free}),
     {ok, done} = weir_pool:claim(p, fun(_) -> done end),
     Dictionary = get(),
     Test = self(),
@@ -66,18 +50,13 @@ a_copied_dictionary_makes_no_other_process_the_holder(_Config) ->
     until(fun() -> claimed_at_a_tick(p) =:= 0 end),
     %% A process that has erased its dictionary is the holder of its claims.
     _ = erase(),
-    ?assertEqual({ok, {error, held_by_caller}}, weir_pool:claim(p, fun(_) -> weir_pool:replace(p, 1) end)),
-    ok = weir_pool:stop(p).
+    ?assertEqual({ok, {error, held_by_caller}}, weir_pool:claim(p, fun(_) -> weir_pool:replace(p, 1) end)).
 
 %% A node that has started very many processes has pids whose numbers or serials are at their limits.
 killed_holders_are_found_among_high_pids(_Config) ->
-    {ok, Peer, _Node} = peer:start_link(#{
-        connection => standard_io, wait_boot => weir_kit:wait_ms(),
-        args => ["-pa" | code:get_path()]
-    }),
+    Peer = weir_pool_test_lib:start_peer(),
     try
         Call = fun(Module, Function, Args) -> weir_kit_nodes:call(Peer, Module, Function, Args) end,
-        ok = Call(logger, set_primary_config, [level, none]),
         false = Call(erts_debug, set_internal_state, [available_internal_state, true]),
         Sizes = [
             begin
@@ -96,7 +75,7 @@ killed_holders_are_found_among_high_pids(_Config) ->
 %% Runs in the other node. Returns the size of a ticket in words.
 killed_holders_are_found(Name) ->
     ok = weir_pool_test_lib:setup(),
-    ok = weir_pool:start(Name, (opts(40))#{abandoned => free}),
+    ok = weir_pool:start(Name, (pool(40))#{abandoned => free}),
     Test = self(),
     Holders = [
         spawn(fun() ->
@@ -124,61 +103,129 @@ claimed_at_a_tick(Name) ->
 
 %% ---------------------------------------------------------------- searches
 
-%% Claimers hoard workers, so that nearly all are claimed and searches go far. Meanwhile workers are replaced,
-%% and slots are given up and taken back. When all of them pause, a search finds each free slot, and no other.
-each_free_slot_is_found(_Config) ->
-    Rounds = weir_kit:long(15, 60),
+%% The sizes are those about a word of the bitmap, and of a pool that has grown. Each search of the full pool hides
+%% slots.
+each_checkin_makes_its_slot_found(_Config) ->
+    each([[1], [55], [56], [57], [113], [20, 60, 200]], fun(Sizes) ->
+        [
+            begin
+                ok = weir_pool:checkin(p, Ticket),
+                same(found, {ok, weir_pool:slot(Ticket)}, claim_elsewhere()),
+                {ok, _, _} = weir_pool:checkout(p, 0),
+                {error, busy} = claim_elsewhere()
+            end
+         || Ticket <- fill(Sizes, #{})
+        ]
+    end).
+
+%% The manager ends most of these claims, or clears the mark of a replacement. A search in between finds the slot
+%% claimed.
+a_slot_is_found_however_its_claim_ends(_Config) ->
+    Ends = [
+        fun weir_pool_test_lib:release/1,
+        fun weir_pool_test_lib:kill_and_tick/1,
+        fun(Claimer) -> kill(worker_of(Claimer)) end,
+        fun hand_over/1,
+        fun release_to_a_replacement/1,
+        fun release_after_a_replacement_timed_out/1,
+        fun give_up_and_take_back/1
+    ],
+    each([{End, Abandoned} || End <- Ends, Abandoned <- [replace, free]], fun({End, Abandoned}) ->
+        [
+            begin
+                ok = weir_pool:checkin(p, Ticket),
+                {_, _, Slot} = Claimer = claimer(p),
+                [{error, busy} = claim_elsewhere() || _ <- [1, 2]],
+                _ = End(Claimer),
+                until(fun() -> word(p, Slot) =:= free end),
+                _ = sys:get_state(manager(p)),
+                same(found, {End, {ok, Slot}}, {End, claim_elsewhere()}),
+                {ok, _, _} = weir_pool:checkout(p, 0)
+            end
+         || Ticket <- lists:nthtail(55, fill([60], #{abandoned => Abandoned, intensity => 100}))
+        ]
+    end).
+
+hand_over(Claimer) ->
+    Waiter = waiter(),
+    await_waiting(1),
+    ok = release(Claimer),
+    _ = claimed(Waiter),
+    [{error, busy} = claim_elsewhere() || _ <- [1, 2]],
+    let_go(Waiter),
+    until(fun() -> is_nobody_waiting(p) end).
+
+release_to_a_replacement({_, _, Slot} = Claimer) ->
+    Replacing = weir_kit:start(fun() -> weir_pool:replace(p, Slot) end),
+    until(fun() -> word(p, Slot) =:= marked end),
+    {error, busy} = claim_elsewhere(),
+    ok = release(Claimer),
+    ok = result(Replacing).
+
+release_after_a_replacement_timed_out({_, _, Slot} = Claimer) ->
+    {error, timeout} = weir_pool:replace(p, Slot, 0),
+    {error, busy} = claim_elsewhere(),
+    release(Claimer).
+
+give_up_and_take_back(Claimer) ->
+    [ok = weir_pool:resize(p, Size) || Size <- [1, 60]],
+    {error, busy} = claim_elsewhere(),
+    release(Claimer).
+
+%% Four processes claim all free workers and release them, again and again. Their searches hide slots that other
+%% processes release at this moment.
+slots_that_are_released_while_searches_hide_them_are_found(_Config) ->
+    start(60),
+    ClaimAll = fun() -> [checkin_all(claim_all()) || _ <- lists:seq(1, 50)] end,
     [
         begin
-            ok = weir_pool:start(p, opts(Size)),
-            [free_slots_are_found(Size) || _ <- lists:seq(1, Rounds)],
-            ok = weir_pool:stop(p)
+            _ = weir_kit:in_parallel([ClaimAll, ClaimAll, ClaimAll, ClaimAll]),
+            Tickets = claim_all(),
+            same(found, lists:seq(1, 60), slots_of(Tickets)),
+            checkin_all(Tickets)
         end
-     || Size <- [3, 60, 130]
+     || _ <- lists:seq(1, weir_kit:long(50, 500))
     ].
 
-free_slots_are_found(Size) ->
-    Test = self(),
-    Hoarders = [weir_kit:start(fun() -> hoard(Test, 150, Size div 4 + 2, []) end) || _ <- lists:seq(1, 5)],
-    ok = disturb(40, Size),
-    Held = lists:append([receive {hoard, Pid, Slots} -> Slots end || {Pid, _} <- Hoarders]),
-    until(fun() -> is_quiet(Size, length(Held)) end),
+checkin_all(Tickets) -> [ok = weir_pool:checkin(p, Ticket) || Ticket <- Tickets].
+
+%% A process that is killed between two steps leaves a free slot hidden. The manager's next tick shows the slot.
+a_tick_shows_free_slots(_Config) ->
+    start(3),
+    Held = claimer(p),
+    Pool = weir_pool_terms:pool(p),
+    Free = [1, 2, 3] -- [slot_of(Held)],
+    [
+        begin
+            {Bitmap, Index, Bit, _More} = weir_pool_terms:bitmap(Pool, Slot),
+            atomics:put(Bitmap, Index, atomics:get(Bitmap, Index) band bnot (1 bsl Bit))
+        end
+     || Slot <- Free
+    ],
+    until(fun() ->
+        Tickets = claim_all(),
+        checkin_all(Tickets),
+        slots_of(Tickets) =:= Free
+    end).
+
+%% Starts a pool that grows through these sizes, claims all workers, and searches twice in vain. Returns the tickets in
+%% the order of the slots.
+fill([First | Grown], Opts) ->
+    ok = weir_pool:start(p, pool(First, Opts)),
+    [ok = weir_pool:resize(p, Size) || Size <- Grown],
     Tickets = claim_all(),
-    weir_kit:same(slots, lists:seq(1, Size), lists:sort(Held ++ slots_of(Tickets))),
-    [?assertEqual(ok, weir_pool:checkin(p, Ticket)) || Ticket <- Tickets],
-    [Pid ! release || {Pid, _} <- Hoarders],
-    [?assertEqual(ok, result(Hoarder)) || Hoarder <- Hoarders],
-    until(fun() -> settled(p, Size) end).
+    ?assertEqual(lists:seq(1, lists:last([First | Grown])), slots_of(Tickets)),
+    [{error, busy} = claim_elsewhere() || _ <- [1, 2]],
+    lists:sort(fun(A, B) -> weir_pool:slot(A) =< weir_pool:slot(B) end, Tickets).
 
-is_quiet(Size, Held) ->
-    case weir_pool:info(p) of
-        {ok, #{live := Size, claimed := Held, reserved := 0}} -> settled(p, Size);
-        Other -> Other
-    end.
-
-%% Claims and releases, then reports the slots that it holds, and holds these until a message `release'.
-hoard(Test, 0, _Enough, Hoard) ->
-    Test ! {hoard, self(), slots_of(Hoard)},
-    receive release -> ok end,
-    lists:foreach(fun(Ticket) -> ok = weir_pool:checkin(p, Ticket) end, Hoard);
-hoard(Test, N, Enough, Hoard) ->
-    case length(Hoard) < Enough andalso weir_pool:checkout(p, 0) of
-        {ok, _Worker, Ticket} ->
-            hoard(Test, N - 1, Enough, [Ticket | Hoard]);
-        NoneOrEnough ->
-            {Some, Others} = lists:partition(fun(_) -> rand:uniform(8) =:= 1 end, Hoard),
-            lists:foreach(fun(Ticket) -> ok = weir_pool:checkin(p, Ticket) end, Some),
-            _ = NoneOrEnough =:= false orelse erlang:yield(),
-            hoard(Test, N - 1, Enough, Others)
-    end.
-
-disturb(0, Size) ->
-    weir_pool:resize(p, Size);
-disturb(N, Size) ->
-    _ =
-        case rand:uniform(8) of
-            1 -> weir_pool:resize(p, Size - Size div 3);
-            2 -> weir_pool:resize(p, Size);
-            _ -> weir_pool:replace(p, rand:uniform(Size), rand:uniform(2) - 1)
-        end,
-    disturb(N - 1, Size).
+%% Claims and releases by a process that has not claimed before. Returns the slot.
+claim_elsewhere() ->
+    result(weir_kit:start(fun() ->
+        case weir_pool:checkout(p, 0) of
+            {ok, _, Ticket} ->
+                ok = weir_pool:checkin(p, Ticket),
+                {ok, weir_pool:slot(Ticket)};
+            Error ->
+                Error
+        end
+    end)).

@@ -1,22 +1,7 @@
 %% weir_pool:info/1, workers/1 and which_pools/1: the counts of claims, their times, and the last start that failed.
 -module(weir_pool_info_SUITE).
 
--include_lib("stdlib/include/assert.hrl").
-
--compile([export_all, nowarn_export_all]).
-
--import(weir_kit, [until/1, kill/1, result/1]).
--import(weir_pool_test_lib, [opts/1, workers/1, script/2, kill_manager/1, manager/1]).
-
-all() -> weir_kit:cases(?MODULE).
-
-init_per_suite(Config) -> weir_kit:quiet(Config).
-
-end_per_suite(Config) -> weir_kit:loud(Config).
-
-init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
-
-end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
+-include("weir_pool_suite.hrl").
 
 which_pools_names_the_pools_and_slots_of_a_process(_Config) ->
     Names = [b, a, "c", {d, 1}, 7],
@@ -29,7 +14,7 @@ which_pools_names_the_pools_and_slots_of_a_process(_Config) ->
      || {Name, Slot} <- [{a, 3}, {a, 1}, {7, 2}, {{d, 1}, 2}]
     ],
     ?assertEqual([{7, 2}, {a, 1}, {a, 3}, {{d, 1}, 2}], weir_pool:which_pools(self())),
-    ok = weir_pool:start(p, opts(3)),
+    ok = weir_pool:start(p, pool(3)),
     [?assertEqual([{p, Slot}], weir_pool:which_pools(Pid)) || {Slot, Pid} <- element(2, weir_pool:workers(p))],
     ?assertEqual([], weir_pool:which_pools(whereis(init))),
     ok = weir_pool:disconnect(a, {me, 1}),
@@ -39,7 +24,7 @@ which_pools_names_the_pools_and_slots_of_a_process(_Config) ->
 
 info_has_all_counts_of_a_fresh_pool(_Config) ->
     Name = {weir, <<"pool">>},
-    ok = weir_pool:start(Name, (opts(3))#{strategy => random}),
+    ok = weir_pool:start(Name, (pool(3))#{strategy => random}),
     {ok, Info} = weir_pool:info(Name),
     ?assertEqual(
         #{
@@ -56,45 +41,43 @@ info_has_all_counts_of_a_fresh_pool(_Config) ->
     {ok, _, Ticket} = weir_pool:checkout(Name, #{}),
     ?assertMatch({ok, #{claimed := 1, live := 3}}, weir_pool:info(Name)),
     ok = weir_pool:checkin(Name, Ticket),
-    ?assertMatch({ok, #{claimed := 0, live := 3}}, weir_pool:info(Name)),
-    ok = weir_pool:stop(Name).
+    ?assertMatch({ok, #{claimed := 0, live := 3}}, weir_pool:info(Name)).
 
 %% The waits are no longer than the calls that wait.
 waits_are_no_longer_than_their_claims(_Config) ->
-    ok = weir_pool:start(f, opts(1)),
+    ok = weir_pool:start(f, pool(1)),
     {ok, _, Ticket} = weir_pool:checkout(f, 0),
     Begun = erlang:monotonic_time(millisecond),
     Waiters = [weir_kit:start(fun() -> weir_pool:claim(f, fun(_) -> done end, infinity) end) || _ <- [1, 2]],
-    until(fun() -> maps:get(oldest_wait_ms, info()) >= 20 end),
-    #{oldest_wait_ms := Oldest} = info(),
+    until(fun() -> info(f, oldest_wait_ms) >= 20 end),
+    #{oldest_wait_ms := Oldest} = counts(),
     ?assert(Oldest =< erlang:monotonic_time(millisecond) - Begun),
-    until(fun() -> maps:get(waiting, info()) =:= 2 end),
+    until(fun() -> info(f, waiting) =:= 2 end),
     ok = weir_pool:checkin(f, Ticket),
     [?assertEqual({ok, done}, result(Waiter)) || Waiter <- Waiters],
     until(fun() -> weir_pool_test_lib:is_nobody_waiting(f) end),
-    #{longest_wait_ms := Longest} = Info = info(),
+    #{longest_wait_ms := Longest} = Info = counts(),
     ?assertMatch(#{waiting := 0, oldest_wait_ms := 0, waits := 2}, Info),
     %% Both times are rounded down, but not from the same moment.
-    ?assert(Longest + 1 >= Oldest andalso Longest =< erlang:monotonic_time(millisecond) - Begun, {Oldest, Longest}),
-    ok = weir_pool:stop(f).
+    ?assert(Longest + 1 >= Oldest andalso Longest =< erlang:monotonic_time(millisecond) - Begun, {Oldest, Longest}).
 
 %% More than the words of the slots can count.
 claims_waits_and_refusals_are_counted(Config) ->
-    ok = weir_pool:start(f, (opts(3))#{max_queue => 1}),
+    ok = weir_pool:start(f, (pool(3))#{max_queue => 1}),
     [{ok, N} = weir_pool:claim(f, fun(_) -> N end) || N <- lists:seq(1, 1000)],
-    ?assertMatch(#{claims := 1000, waits := 0}, info()),
+    ?assertMatch(#{claims := 1000, waits := 0}, counts()),
     Tickets = [element(3, weir_pool:checkout(f, 0)) || _ <- [1, 2, 3]],
     {error, busy} = weir_pool:checkout(f, 0),
     {error, timeout} = weir_pool:checkout(f, 1),
-    ?assertMatch(#{claims := 1003, waits := 0, busy := 1, timeouts := 1}, info()),
+    ?assertMatch(#{claims := 1003, waits := 0, busy := 1, timeouts := 1}, counts()),
     %% A claim that has timed out may be counted a moment longer.
-    until(fun() -> maps:get(waiting, info()) =:= 0 end),
+    until(fun() -> info(f, waiting) =:= 0 end),
     Waiter = weir_kit:start(fun() -> weir_pool:claim(f, fun(_) -> done end, infinity) end),
-    until(fun() -> maps:get(waiting, info()) =:= 1 end),
+    until(fun() -> info(f, waiting) =:= 1 end),
     {error, {overload, _}} = weir_pool:checkout(f, 1000),
     [ok = weir_pool:checkin(f, Ticket) || Ticket <- Tickets],
     ?assertEqual({ok, done}, result(Waiter)),
-    #{claims := Claims} = Info = info(),
+    #{claims := Claims} = Info = counts(),
     ?assertMatch(#{waits := 1, overloads := 1}, Info),
     case Claims of
         1004 ->
@@ -111,13 +94,13 @@ claims_that_are_not_ended_as_they_should_be() ->
     {ok, _, Ticket} = weir_pool:checkout(f, 0),
     ok = weir_pool:checkin(f, Ticket, fail),
     ?assertExit(mine, weir_pool:claim(f, fun(_) -> exit(mine) end)),
-    ?assertMatch(#{claims := 1006}, info()),
+    ?assertMatch(#{claims := 1006}, counts()),
     kill_manager(f),
-    ?assertMatch(#{claims := 0}, info()).
+    ?assertMatch(#{claims := 0}, counts()).
 
 %% Claims stay counted, whatever becomes of the slot and its worker.
 claims_stay_counted_when_slots_change(_Config) ->
-    ok = weir_pool:start(f, opts(10)),
+    ok = weir_pool:start(f, pool(10)),
     Changes = [
         {10, 70, fun() -> [kill(Worker) || Worker <- workers(f)] end},
         {10, 70, fun() -> ok = weir_pool:replace(f, 3) end},
@@ -129,15 +112,14 @@ claims_stay_counted_when_slots_change(_Config) ->
         fun({Size, Claims, Change}, Before) ->
             until(fun() -> weir_pool_test_lib:settled(f, Size) end),
             [claim_all(Size) || _ <- lists:seq(1, Claims div Size)],
-            ?assertMatch(#{claims := N} when N =:= Before + Claims, info()),
+            ?assertMatch(#{claims := N} when N =:= Before + Claims, counts()),
             Change(),
-            ?assertMatch(#{claims := N} when N =:= Before + Claims, info()),
+            ?assertMatch(#{claims := N} when N =:= Before + Claims, counts()),
             Before + Claims
         end,
         0,
         Changes
-    ),
-    ok = weir_pool:stop(f).
+    ).
 
 claim_all(Size) ->
     Tickets = [element(3, weir_pool:checkout(f, 0)) || _ <- lists:seq(1, Size)],
@@ -145,55 +127,47 @@ claim_all(Size) ->
 
 %% Sampled: never more than there was.
 claimed_time_is_never_more_than_the_claims_took(_Config) ->
-    ok = weir_pool:start(f, opts(3)),
+    ok = weir_pool:start(f, pool(3)),
     Begin = erlang:monotonic_time(millisecond),
     Tickets = [element(3, weir_pool:checkout(f, 0)) || _ <- [1, 2]],
-    until(fun() -> maps:get(claimed_ms, info()) >= 2000 end),
-    #{claimed_ms := Claimed} = info(),
+    until(fun() -> info(f, claimed_ms) >= 2000 end),
+    #{claimed_ms := Claimed} = counts(),
     ?assert(Claimed =< 2 * (erlang:monotonic_time(millisecond) - Begin)),
     [ok = weir_pool:checkin(f, Ticket) || Ticket <- Tickets],
     %% From the next tick on nothing is added.
     Tick = fun() ->
         manager(f) ! tick,
         _ = sys:get_state(manager(f)),
-        maps:get(claimed_ms, info())
+        info(f, claimed_ms)
     end,
     All = Tick(),
     ?assert(All =< 2 * (erlang:monotonic_time(millisecond) - Begin)),
-    ?assertEqual([All], lists:usort([receive after 5 -> Tick() end || _ <- lists:seq(1, 10)])),
-    ok = weir_pool:stop(f).
+    ?assertEqual([All], lists:usort([receive after 5 -> Tick() end || _ <- lists:seq(1, 10)])).
 
 %% In which slot, and why; in pools of any kind.
 info_has_the_last_start_that_failed(_Config) ->
     Starts = counters:new(1, []),
+    Results = [start, start, {error, first}, {error, second}, nonsense, start, {error, in_a_replacement}, start, start],
     Script = fun() ->
         counters:add(Starts, 1, 1),
-        case counters:get(Starts, 1) of
-            N when N =< 2 -> start;
-            3 -> {error, first};
-            4 -> error(second);
-            5 -> nonsense;
-            7 -> {error, in_a_replacement};
-            _ -> start
-        end
+        lists:nth(counters:get(Starts, 1), Results)
     end,
     ok = weir_pool:start(f, script(2, Script)),
-    ?assertMatch(#{start_error := none, start_failures := 0}, info()),
+    ?assertMatch(#{start_error := none, start_failures := 0}, counts()),
     kill(lists:last(workers(f))),
     until(fun() -> weir_pool_test_lib:settled(f, 2) end),
-    MFA = {weir_pool_test_worker, start_with, nonsense},
-    ?assertEqual({2, {bad_return, MFA}}, maps:get(start_error, info())),
-    ?assertMatch(#{start_failures := 3, restarts := 1}, info()),
+    MFA = {weir_pool_test_worker, start_script, nonsense},
+    ?assertEqual({2, {bad_return, MFA}}, info(f, start_error)),
+    ?assertMatch(#{start_failures := 3, restarts := 1}, counts()),
     ?assertEqual({error, {start_failed, 1, in_a_replacement}}, weir_pool:replace(f, 1)),
-    ?assertMatch(#{start_error := {1, in_a_replacement}, start_failures := 4}, info()),
+    ?assertMatch(#{start_error := {1, in_a_replacement}, start_failures := 4}, counts()),
     kill_manager(f),
-    ?assertMatch(#{start_error := none, start_failures := 0}, info()),
+    ?assertMatch(#{start_error := none, start_failures := 0}, counts()),
     ok = weir_pool:stop(f),
     ok = weir_pool:start(f, (script(3, fun() -> {error, for_ever} end))#{start => async, backoff => {1, 5}}),
-    until(fun() -> maps:get(start_failures, info()) > 10 end),
-    ?assertMatch(#{start_error := {Slot, for_ever}, live := 0} when Slot =< 3, info()),
-    ok = weir_pool:stop(f).
+    until(fun() -> info(f, start_failures) > 10 end),
+    ?assertMatch(#{start_error := {Slot, for_ever}, live := 0} when Slot =< 3, counts()).
 
-info() ->
+counts() ->
     {ok, Info} = weir_pool:info(f),
     Info.

@@ -1,18 +1,13 @@
 %% Pools on a node whose process table is full for a time: afterwards no pool, worker or claim is lost, and no process
 %% of Weir has died. Also: the end of a pool ends no other pool, and an asynchronous pool never gives up.
 %%
-%% The cases run in two nodes beside that of the test. A filler keeps the process table of one node full: the filler
-%% takes each place as soon as the place is free. Processes that a case needs meanwhile are started before. A case that
-%% fails ends its node.
+%% A case about a full table runs in a node of its own. Processes that a case needs meanwhile are started before.
 %%
 %% A case is a list of pools, each with a function that prepares the pool. The function returns a function for the time
 %% when the table is full. That function returns a function for the time afterwards.
 -module(weir_pool_limits_SUITE).
 
--compile([export_all, nowarn_export_all]).
-
--import(weir_kit, [until/1, kill/1, wait_ms/0, same/3, none/2]).
--import(weir_pool_life_lib, [busy/1, idle/1]).
+-include("weir_pool_suite.hrl").
 
 %% Milliseconds for which the table is full, in the case about one kind of pool and in the case about all kinds.
 -define(OUTAGE_MS, 300).
@@ -20,34 +15,21 @@
 %% Milliseconds between two blows in the long outage.
 -define(BLOW_MS, 250).
 
--define(FILLER, filler_of_the_process_table).
--define(LIMIT, ["+P", "2048"]).
-
-all() -> weir_kit:cases(?MODULE).
-
-init_per_suite(Config) -> Config.
-
-end_per_suite(_) -> [ok = end_node(Args) || Args <- [?LIMIT, []]].
-
 %% ---------------------------------------------------------------- single kinds
 
-idle_pools_do_not_change(_Config) ->
-    in_node(fun() ->
-        untouched(),
-        outage([])
-    end).
-
-untouched() ->
-    Strategies = [round_robin, random, hash, direct, least_loaded],
-    Opts = [pool(3, #{strategy => Strategy}) || Strategy <- Strategies] ++ [
-        pool(3, #{start => async}),
-        pool(3, #{overflow => #{max => 2, linger => 0}}),
-        pool(3, #{queue => lifo})
+%% Starts pools of many kinds, to which nothing happens. A check that could not be made is no failure of the worker.
+untouched(Checks) ->
+    Check = fun(_Worker) -> counters:add(Checks, 1, 1) end,
+    Opts = [pool_of(3, #{strategy => By}) || By <- [round_robin, hash, least_loaded]] ++ [
+        async(pool_of(3)),
+        pool_of(3, #{overflow => #{max => 2, linger => 0}}),
+        pool_of(3, #{queue => lifo}),
+        pool_of(3, #{check => {Check, 1000}})
     ],
     [both(untouched, Each) || Each <- Opts].
 
 dead_workers_are_replaced(_Config) ->
-    outage_of([pool(3), async(pool(3)), pool(3, #{intensity => 1})], fun(Name) ->
+    outage_of([pool_of(3), async(pool_of(3)), pool_of(3, #{intensity => 1})], fun(Name) ->
         fun() ->
             kill(worker(Name, 1)),
             fun() ->
@@ -57,24 +39,6 @@ dead_workers_are_replaced(_Config) ->
         end
     end).
 
-%% A check that could not be made is no failure of the worker.
-checks_go_on(_Config) ->
-    in_node(fun() ->
-        Checks = counters:new(1, []),
-        Check = fun(_Worker) -> counters:add(Checks, 1, 1), ok end,
-        outage([
-            {pool(3, #{check => {Check, 200}}), fun(Name) ->
-                fun() ->
-                    fun() ->
-                        rises(Checks, 10),
-                        %% No fault: on a slow machine a check may take longer than its time.
-                        true = workers(Name) =:= before(Name)
-                    end
-                end
-            end}
-        ])
-    end).
-
 %% Waits until a counter has risen by more than N. Two checks may be under way when the wait begins.
 rises(Counter, N) ->
     Before = counters:get(Counter, 1),
@@ -82,7 +46,7 @@ rises(Counter, N) ->
 
 %% The first claimer is killed, the second returns its worker as failed, and the third holds. A fourth waits.
 workers_of_failed_claims_are_replaced(_Config) ->
-    Replace = pool(3, #{abandoned => replace}),
+    Replace = pool_of(3, #{abandoned => replace}),
     outage_of([Replace, async(Replace)], fun(Name) ->
         [{Killed, _, _}, Failing, Holding] = [checked_out(Name) || _ <- [1, 2, 3]],
         Waiter = agent(),
@@ -100,33 +64,9 @@ workers_of_failed_claims_are_replaced(_Config) ->
         end
     end).
 
-%% The claimer's call times out in the outage, and the worker becomes idle after the outage.
-busy_workers_of_abandoned_claims_come_back(_Config) ->
-    outage_of([pool(3, #{abandoned => {wait, Ms}}) || Ms <- [1, 60_000]], fun(Name) ->
-        Agent = agent(),
-        Test = self(),
-        fun() ->
-            Claim = ask(Agent, fun() ->
-                weir_pool:claim(Name, fun(Worker) ->
-                    ok = busy(Worker),
-                    Test ! {claimed, Name, Worker},
-                    gen_server:call(Worker, ping, 1)
-                end)
-            end),
-            {raised, exit, {timeout, _}} = answer(Claim),
-            Busy = receive {claimed, Name, Worker} -> Worker end,
-            fun() ->
-                idle(Busy),
-                counted(Name, #{abandoned => 1}),
-                %% The other two workers have had no claim.
-                none({lost, Name}, (before(Name) -- [Busy]) -- workers(Name))
-            end
-        end
-    end).
-
 %% The caller waits for a worker that cannot be started before the end of the outage.
 workers_for_overflow_start_after_the_outage(_Config) ->
-    outage_of([pool(1, #{overflow => #{max => 2, linger => 0}, backoff => {1, 20}})], fun(Name) ->
+    outage_of([pool_of(1, #{overflow => #{max => 2, linger => 0}, backoff => {1, 20}})], fun(Name) ->
         Holding = checked_out(Name),
         Waiter = agent(),
         fun() ->
@@ -140,50 +80,6 @@ workers_for_overflow_start_after_the_outage(_Config) ->
             end
         end
     end).
-
-%% Both claims are released in the outage. Afterwards the worker for overflow is gone.
-workers_for_overflow_stop(_Config) ->
-    outage_of([pool(1, #{overflow => #{max => 1, linger => 0}})], fun(Name) ->
-        Claims = [checked_out(Name), checked_out(Name)],
-        fun() ->
-            [{returned, ok} = checked_in(Claim, ok) || Claim <- Claims],
-            fun() ->
-                kept(Name, [1]),
-                counted(Name, #{restarts => 0, abandoned => 0, live => 1, claims => 2})
-            end
-        end
-    end).
-
-%% The first caller is killed in its call.
-calls_are_answered_and_counted(_Config) ->
-    outage_of([pool(3, #{strategy => least_loaded})], fun(Name) ->
-        [Killed, Calling, Pinging] = [agent(), agent(), agent()],
-        {_, First} = running(Killed, Name),
-        {Call, Second} = running(Calling, Name),
-        fun() ->
-            kill(Killed),
-            {returned, {ok, pong}} = answer(ask(Pinging, fun() -> weir_pool:call(Name, ping) end)),
-            fun() ->
-                [Worker ! go || Worker <- [First, Second]],
-                {returned, {ok, ran}} = answer(Call),
-                kept(Name, [1, 2, 3]),
-                counted(Name, #{calls => 0, restarts => 0, picks => 3})
-            end
-        end
-    end).
-
-%% Has a process call a worker, and waits until the worker runs the call.
-running(Agent, Name) ->
-    Test = self(),
-    Run = fun() ->
-        Test ! {running, self()},
-        receive go -> ran end
-    end,
-    Ref = ask(Agent, fun() -> weir_pool:call(Name, {run, Run}, infinity) end),
-    receive
-        {running, Worker} -> {Ref, Worker}
-    after wait_ms() -> error({never, running})
-    end.
 
 %% In the outage one process that has connected itself dies, one connects, and a claimed one disconnects.
 processes_that_connect_themselves_are_not_lost(_Config) ->
@@ -213,7 +109,7 @@ connected(Name, Slot, Agent) ->
 %% whole either way.
 changes_are_made_or_refused(_Config) ->
     Changes = [{resize, 6}, {resize, 1}, replace],
-    in_node(fun() -> outage([{pool(3), fun(Name) -> changing(Name, Change) end} || Change <- Changes]) end).
+    in_node(fun() -> outage([{pool_of(3), fun(Name) -> changing(Name, Change) end} || Change <- Changes]) end).
 
 changing(Name, Change) ->
     Agent = agent(),
@@ -230,16 +126,6 @@ is_made_or_refused(Name, {resize, _}, _Refused) -> sized(Name, 3);
 is_made_or_refused(Name, replace, {returned, ok}) -> kept(Name, [2, 3]);
 is_made_or_refused(Name, replace, _Refused) -> kept(Name, [1, 2, 3]).
 
-%% The drain begins before the outage, and the last claim ends in the outage.
-a_pool_that_drains_is_drained(_Config) ->
-    outage_of([pool(3)], fun(Name) ->
-        {Claim, Drain} = drain_under_way(Name),
-        fun() ->
-            {returned, ok} = checked_in(Claim, ok),
-            fun() -> drained(Name, Drain) end
-        end
-    end).
-
 %% Returns a claim, and the drain that waits for its end.
 drain_under_way(Name) ->
     forget_pool(Name),
@@ -254,10 +140,10 @@ drained(Name, Drain) ->
 
 %% The drain begins in the outage. Afterwards the pool is drained, or as it was.
 a_drain_is_made_or_refused(_Config) ->
-    outage_of([pool(3)], fun(Name) ->
+    outage_of([pool_of(3)], fun(Name) ->
         Drainer = agent(),
         forget_pool(Name),
-        Manager = manager(Name),
+        Manager = manager_of(Name),
         fun() ->
             Drain = ask(Drainer, fun() -> weir_pool:drain(Name, infinity) end),
             fun() ->
@@ -265,7 +151,7 @@ a_drain_is_made_or_refused(_Config) ->
                     {returned, ok} ->
                         same({drained, Name}, false, lists:member(Name, weir_pool:pools()));
                     _Refused ->
-                        same({manager, Name}, Manager, manager(Name)),
+                        same({manager, Name}, Manager, manager_of(Name)),
                         refilled(Name)
                 end
             end
@@ -274,13 +160,13 @@ a_drain_is_made_or_refused(_Config) ->
 
 %% A pool whose start failed in the outage can be started afterwards. Pools that are stopped in the outage are gone.
 starts_and_stops_leave_whole_pools_or_none(_Config) ->
-    outage_of([pool(3)], fun(Other) ->
+    outage_of([pool_of(3)], fun(Other) ->
         Stopped = [{stopped, Other, N} || N <- lists:seq(1, 10)],
         New = [{new, Other, N} || N <- lists:seq(1, 10)],
-        [ok = weir_pool:start(Name, pool(1)) || Name <- Stopped],
+        [ok = weir_pool:start(Name, pool_of(1)) || Name <- Stopped],
         [forget_pool(Name) || Name <- Stopped],
         [Starter, Stopper] = [agent(), agent()],
-        Start = fun() -> [outcome(fun() -> weir_pool:start(Name, pool(1)) end) || Name <- New] end,
+        Start = fun() -> [outcome(fun() -> weir_pool:start(Name, pool_of(1)) end) || Name <- New] end,
         Stop = fun() -> [outcome(fun() -> weir_pool:stop(Name) end) || Name <- Stopped] end,
         fun() ->
             Starting = ask(Starter, Start),
@@ -292,7 +178,7 @@ starts_and_stops_leave_whole_pools_or_none(_Config) ->
                 none(not_stopped, [Name || Name <- weir_pool:pools(), lists:member(Name, Stopped)]),
                 [
                     begin
-                        Result =:= {returned, ok} orelse same(start, ok, weir_pool:start(Name, pool(1))),
+                        Result =:= {returned, ok} orelse same(start, ok, weir_pool:start(Name, pool_of(1))),
                         sized(Name, 1)
                     end
                  || {Name, Result} <- lists:zip(New, Starts)
@@ -303,39 +189,28 @@ starts_and_stops_leave_whole_pools_or_none(_Config) ->
 
 %% ---------------------------------------------------------------- claims that cover the work
 
-%% The claimer survives. Its worker has had nothing to do, so no claim is abandoned and no worker is replaced.
+%% The claimers survive. Two of them wait in the queue until a worker is free. The workers have had nothing to do, so no
+%% claim is abandoned and no worker is replaced.
 work_that_cannot_be_started_holds_no_worker(_Config) ->
-    outage_of([pool(2)], fun(Name) ->
+    outage_of([pool_of(2)], fun(Name) ->
+        Claims = [checked_out(Name), checked_out(Name)],
         Claimer = agent(),
+        Waiting = [ask(agent(), work(Name)) || _ <- [1, 2]],
+        counted(Name, #{waiting => 2}),
         fun() ->
-            Results = [answer(ask(Claimer, work(Name))) || _ <- [1, 2, 3]],
+            [{returned, ok} = checked_in(Claim, ok) || Claim <- Claims],
+            Results = [answer(Ask) || Ask <- Waiting] ++ [answer(ask(Claimer, work(Name))) || _ <- [1, 2, 3]],
             fun() ->
-                not_abandoned(Name, Results),
+                none(hanging, [Result || Result <- Results, not is_over(Result)]),
+                counted(Name, #{claimed => 0, reserved => 0, vacant => 0, abandoned => 0, restarts => 0}),
+                kept(Name, [1, 2]),
                 same(work, {returned, {ok, done}}, answer(ask(Claimer, work(Name))))
             end
         end
     end).
 
-%% The claimers wait in the queue until a worker is free.
-work_that_has_waited_and_cannot_be_started_holds_no_worker(_Config) ->
-    outage_of([pool(2)], fun(Name) ->
-        Claims = [checked_out(Name), checked_out(Name)],
-        Waiting = [ask(agent(), work(Name)) || _ <- [1, 2]],
-        counted(Name, #{waiting => 2}),
-        fun() ->
-            [{returned, ok} = checked_in(Claim, ok) || Claim <- Claims],
-            Results = [answer(Ask) || Ask <- Waiting],
-            fun() -> not_abandoned(Name, Results) end
-        end
-    end).
-
 work(Name) ->
-    fun() -> weir_pool:claim(Name, fun(_Worker) -> done end, #{timeout => wait_ms(), covers => work}) end.
-
-not_abandoned(Name, Results) ->
-    none(hanging, [Result || Result <- Results, not is_over(Result)]),
-    counted(Name, #{claimed => 0, reserved => 0, vacant => 0, abandoned => 0, restarts => 0}),
-    kept(Name, [1, 2]).
+    fun() -> weir_pool:claim(Name, fun(_Worker) -> done end, #{timeout => weir_kit:wait_ms(), covers => work}) end.
 
 is_over({returned, {ok, done}}) -> true;
 is_over({returned, {error, _}}) -> true;
@@ -345,20 +220,23 @@ is_over(_) -> false.
 %% The table has room for one process: the process of the work starts, and the process that guards the work does not.
 work_whose_guard_cannot_be_started_holds_no_worker(_Config) ->
     in_node(fun() ->
-        [Name, Other] = both(covered, pool(2)),
+        [Name, Other] = both(covered, pool_of(2)),
         [remember(Covered) || Covered <- [Name, Other]],
         Claimer = agent(),
-        Filler = fill(but_one),
+        Others = fill_but_one(),
         Results = [answer(ask(Claimer, work(Name))) || _ <- [1, 2, 3]],
-        ok = unfill(Filler),
+        [kill(Pid) || Pid <- Others],
         none(hanging, [Result || Result <- Results, not is_over(Result)]),
-        ok = app_is_running(),
-        ok = same_manager(Name),
         ok = refilled(Name),
-        ok = counted(Name, #{abandoned => 0, restarts => 0}),
-        ok = intact([Other]),
+        ok = intact([Name, Other]),
         same(work, {returned, {ok, done}}, answer(ask(Claimer, work(Name))))
     end).
+
+fill_but_one() ->
+    case erlang:system_info(process_count) < erlang:system_info(process_limit) - 1 of
+        true -> [spawn(fun() -> receive never -> ok end end) | fill_but_one()];
+        false -> []
+    end.
 
 %% ---------------------------------------------------------------- all kinds
 
@@ -366,31 +244,29 @@ work_whose_guard_cannot_be_started_holds_no_worker(_Config) ->
 all_kinds_lose_nothing_in_ten_seconds(_Config) ->
     in_node(fun() ->
         Checks = counters:new(1, []),
-        Check = fun(_Worker) -> counters:add(Checks, 1, 1), ok end,
         Fails = atomics:new(1, []),
         FailingCheck = fun(_Worker) -> atomics:get(Fails, 1) =:= 0 end,
-        untouched(),
+        untouched(Checks),
         Members = connected_agents(),
-        [Draining, _] = both(drained, pool(3)),
+        [Draining, _] = both(drained, pool_of(3)),
         {Claim, Drain} = drain_under_way(Draining),
         Struck = [
             {Name, Kind}
          || {Kind, Opts} <- [
-                {dying, pool(3)},
-                {dying, async(pool(3))},
-                {replaced, pool(3, #{abandoned => replace})},
-                {free, pool(3, #{abandoned => free})},
-                {waited, pool(3, #{abandoned => {wait, 50}})},
-                {overflow, pool(1, #{overflow => #{max => 2, linger => 0}, backoff => {1, 20}})},
-                {covered, pool(3)},
-                {loaded, pool(3, #{strategy => least_loaded})},
-                {changed, pool(3)},
-                {checked, async(pool(3, #{check => {Check, 100}}))},
-                {checked, async(pool(3, #{check => {FailingCheck, 10}}))}
+                {dying, pool_of(3)},
+                {dying, async(pool_of(3))},
+                {replaced, pool_of(3, #{abandoned => replace})},
+                {free, pool_of(3, #{abandoned => free})},
+                {waited, pool_of(3, #{abandoned => {wait, 50}})},
+                {overflow, pool_of(1, #{overflow => #{max => 2, linger => 0}, backoff => {1, 20}})},
+                {covered, pool_of(3)},
+                {loaded, pool_of(3, #{strategy => least_loaded})},
+                {changed, pool_of(3)},
+                {checked, async(pool_of(3, #{check => {FailingCheck, 10}}))}
             ],
             Name <- both(Kind, Opts)
         ],
-        Agents = queue:from_list([agent() || _ <- lists:seq(1, 400)]),
+        Agents = queue:from_list([agent() || _ <- lists:seq(1, 220)]),
         Strike = fun() ->
             ok = atomics:put(Fails, 1, 1),
             Left = blows(?LONG_OUTAGE_MS div ?BLOW_MS, Struck, Agents),
@@ -465,7 +341,7 @@ nap() -> receive after 20 -> ok end.
 
 %% Each pool gives up because its worker dies once too often, all within a second or so.
 pools_that_give_up_end_no_other_pool(_Config) ->
-    in_node([], fun() ->
+    in_this_node(fun() ->
         beside_others(300, #{intensity => 0}, fun(Names) ->
             [exit(worker(Name, 1), kill) || Name <- Names],
             until(fun() -> [Name || {ending, _} = Name <- weir_pool:pools()] =:= [] end)
@@ -474,15 +350,15 @@ pools_that_give_up_end_no_other_pool(_Config) ->
 
 %% Managers run no code of users. A bug of Weir would end them all the same.
 managers_that_are_killed_end_no_other_pool(_Config) ->
-    in_node([], fun() ->
+    in_this_node(fun() ->
         beside_others(300, #{}, fun(Names) ->
-            Killed = [{Name, manager(Name)} || Name <- Names],
+            Killed = [{Name, manager_of(Name)} || Name <- Names],
             [exit(Manager, kill) || {_, Manager} <- Killed],
             %% The name of a pool is free for a moment, and its next manager waits for the old workers.
             [
                 until(fun() ->
                     ok = app_is_running(),
-                    not lists:member(manager(Name), [gone, Old]) andalso size_of(Name) =/= gone
+                    not lists:member(manager_of(Name), [gone, Old]) andalso size_of(Name) =/= gone
                 end)
              || {Name, Old} <- Killed
             ],
@@ -492,41 +368,30 @@ managers_that_are_killed_end_no_other_pool(_Config) ->
 
 %% The pool may end, as a supervisor's child does that dies too often.
 a_manager_that_is_killed_again_and_again_ends_no_other_pool(_Config) ->
-    in_node([], fun() ->
+    in_this_node(fun() ->
         beside_others(1, #{}, fun([Name]) -> killed_managers(Name, 300) end)
     end).
 
 killed_managers(_Name, 0) ->
     ok;
 killed_managers(Name, N) ->
-    case manager(Name) of
+    case manager_of(Name) of
         %% The supervisor starts another manager, or the pool is gone.
         gone ->
             ok = app_is_running(),
-            _ = weir_pool:start(Name, pool(1)),
+            _ = weir_pool:start(Name, pool_of(1)),
             killed_managers(Name, N);
         Manager ->
             kill(Manager),
             killed_managers(Name, N - 1)
     end.
-%% The supervisors of the pools wait for room, and the pools come back.
+%% The supervisors of the pools wait for room, and the pools come back, also below a supervisor of the user's.
 managers_that_are_killed_at_the_limit_end_no_other_pool(_Config) ->
     in_node(fun() ->
+        [_, Child] = both(supervised, pool_of(2)),
         beside_others(5, #{}, fun(Names) ->
-            Filler = fill(always),
-            [kill(manager(Name)) || Name <- Names],
-            stay_full(),
-            unfill(Filler)
-        end)
-    end).
-
-a_supervised_pool_whose_manager_is_killed_at_the_limit_comes_back(_Config) ->
-    in_node(fun() ->
-        [_, Child] = both(supervised, pool(2)),
-        Filler = fill(always),
-        kill(manager(Child)),
-        stay_full(),
-        unfill(Filler),
+            full(fun() -> [kill(manager_of(Name)) || Name <- [Child | Names]] end)
+        end),
         until(fun() -> size_of(Child) =:= 2 end),
         ok = refilled(Child)
     end).
@@ -534,8 +399,8 @@ a_supervised_pool_whose_manager_is_killed_at_the_limit_comes_back(_Config) ->
 %% Calls a function with the names of N pools. Afterwards two others must be as they were.
 beside_others(N, More, Fun) ->
     Names = [{ending, I} || I <- lists:seq(1, N)],
-    [ok = weir_pool:start(Name, pool(1, More)) || Name <- Names],
-    Others = both(other, pool(3)),
+    [ok = weir_pool:start(Name, pool_of(1, More)) || Name <- Names],
+    Others = both(other, pool_of(3)),
     [remember(Name) || Name <- Others],
     _ = Fun(Names),
     intact(Others).
@@ -571,74 +436,57 @@ failing_pool(Fail) ->
             1 -> start
         end
     end,
-    Names = started(failing, (weir_pool_life_lib:script(3, Start))#{start => async, backoff => {1, 10}}),
+    Names = started(failing, (weir_pool_test_lib:script(3, Start))#{start => async, backoff => {1, 10}}),
     rises(Tries, 100),
     {Names, Works}.
 
 %% ---------------------------------------------------------------- nodes
 
-in_node(Fun) -> in_node(?LIMIT, Fun).
+in_node(Fun) -> weir_kit_limits:in_node(?MODULE, run, [Fun]).
 
-%% Calls a function in the node with these arguments, which the next cases use too unless this case fails.
-in_node(Args, Fun) ->
-    try
-        ok = weir_kit_nodes:call(node_with(Args), ?MODULE, run, [Fun])
-    catch
-        Class:Reason:Stack ->
-            ok = end_node(Args),
-            erlang:raise(Class, Reason, Stack)
-    end.
-
-node_with(Args) ->
-    case persistent_term:get({?MODULE, Args}, none) of
-        none ->
-            Node = weir_kit_nodes:start(["+S", "2:2", "-connect_all", "false" | Args]),
-            ok = persistent_term:put({?MODULE, Args}, Node),
-            Node;
-        Node ->
-            Node
-    end.
-
-end_node(Args) ->
-    _ = [weir_kit_nodes:kill(Node) || #{} = Node <- [persistent_term:get({?MODULE, Args}, none)]],
-    _ = persistent_term:erase({?MODULE, Args}),
-    ok.
-
-%% Runs a case, and ends whatever the case has started. The code is loaded before the table is full, as in a release.
+%% Runs a case. The code is loaded before the table is full, as in a release.
 run(Fun) ->
     _ = application:load(weir_pool),
     {ok, Modules} = application:get_key(weir_pool, modules),
     ok = code:ensure_modules_loaded(Modules ++ [
-        weir_kit, weir_pool_life_lib, weir_pool_life_worker, weir_pool_test_lib, weir_pool_test_worker, rand, queue, sys
+        weir_kit, weir_kit_limits, weir_pool_test_lib, weir_pool_test_worker, rand, queue, sys
     ]),
-    {ok, _} = application:ensure_all_started(weir_pool),
+    ok = weir_pool_test_lib:setup(),
     ok = count_reports(),
+    in_this_node(Fun).
+
+in_this_node(Fun) ->
     put(shared, shared()),
-    put(begun, []),
     _ = Fun(),
-    ok = logger:set_primary_config(level, none),
-    ok = logger:remove_primary_filter(?MODULE),
-    ok = application:stop(weir_pool),
-    lists:foreach(fun weir_kit:kill/1, get(begun)).
+    ok.
+
+%% Calls a function while the table of processes is full, for some time.
+full(Fun) ->
+    ok = persistent_term:put(?MODULE, full),
+    Result = weir_kit_limits:full(processes, ?OUTAGE_MS, Fun),
+    true = persistent_term:erase(?MODULE),
+    Result.
+
 %% ---------------------------------------------------------------- pools
 
 %% The options of a pool whose workers start when the table is full, if the table is being filled. Otherwise the
 %% place of a dead worker might go to the next worker before the filler takes the place.
-pool(Size) -> pool(Size, #{}).
+pool_of(Size) -> pool_of(Size, #{}).
 
-pool(Size, More) -> maps:merge(#{size => Size, worker => {?MODULE, start_when_full, []}}, More).
+pool_of(Size, More) -> maps:merge(#{size => Size, worker => {?MODULE, start_when_full, []}}, More).
 
 async(Opts) -> Opts#{start => async, backoff => {1, 20}}.
 
 start_when_full() ->
     Limit = erlang:system_info(process_limit),
-    until(fun() -> whereis(?FILLER) =:= undefined orelse erlang:system_info(process_count) >= Limit end),
-    weir_pool_life_worker:start_link().
+    IsEmpty = fun() -> persistent_term:get(?MODULE, empty) =:= empty end,
+    until(fun() -> IsEmpty() orelse erlang:system_info(process_count) >= Limit end),
+    weir_pool_test_worker:start_link().
 %% Starts a pool by start/2, and a second one below a supervisor of its own. Returns their names.
 started(Kind, Opts) ->
     [Start, Child] = Names = [{Kind, How, make_ref()} || How <- [start, child]],
     ok = weir_pool:start(Start, Opts),
-    _ = begun(weir_pool_test_lib:start_parent({#{}, [weir_pool:child_spec(Child, Opts)]})),
+    _ = start_parent({#{}, [weir_pool:child_spec(Child, Opts)]}),
     Names.
 
 %% Starts two pools like started/2, and waits until each slot has its worker.
@@ -656,16 +504,13 @@ outage(Pools) ->
     {Names, During} = lists:unzip(Prepared),
     full_for_a_time(Names, During).
 
-%% Fills the table, calls the functions, keeps the table full for a time, and calls the functions that these have
-%% returned. Then checks that the named pools are whole, that nothing has happened to any other pool, and that no
-%% process of Weir has died. Leaves pools of forget_pool/1 alone.
+%% Calls the functions while the table is full, and afterwards the functions that these have returned. Then checks that
+%% the named pools are whole, that nothing has happened to any other pool, and that no process of Weir has died. Leaves
+%% pools of forget_pool/1 alone.
 full_for_a_time(Touched, During) ->
     All = [Name || Name <- weir_pool:pools(), not is_forgotten(Name)],
     [remember(Name) || Name <- All],
-    Filler = fill(always),
-    Afterwards = [Fun() || Fun <- During],
-    stay_full(),
-    unfill(Filler),
+    Afterwards = full(fun() -> [Fun() || Fun <- During] end),
     ok = app_is_running(),
     [ok = same_manager(Name) || Name <- All],
     [Fun() || Fun <- Afterwards],
@@ -673,14 +518,11 @@ full_for_a_time(Touched, During) ->
     ok = intact(All -- Touched),
     calm().
 
-%% No event ends the outage.
-stay_full() -> receive after ?OUTAGE_MS -> ok end.
-
 forget_pool(Name) -> put({forgotten, Name}, true).
 
 is_forgotten(Name) -> get({forgotten, Name}) =:= true.
 
-remember(Name) -> put({pool, Name}, #{manager => manager(Name), workers => workers(Name)}).
+remember(Name) -> put({pool, Name}, #{manager => manager_of(Name), workers => workers_of(Name)}).
 
 size_of(Name) ->
     case weir_pool:info(Name) of
@@ -695,7 +537,7 @@ intact(Names) ->
     [
         begin
             ok = same_manager(Name),
-            same({workers, Name}, before(Name), workers(Name)),
+            same({workers, Name}, before(Name), workers_of(Name)),
             ok = counted(Name, #{restarts => 0, abandoned => 0, check_failures => 0, start_failures => 0}),
             ok = refilled(Name)
         end
@@ -707,7 +549,7 @@ before(Name) -> maps:get(workers, get({pool, Name})).
 
 same_manager(Name) ->
     #{manager := Manager} = get({pool, Name}),
-    same({manager, Name}, Manager, manager(Name)).
+    same({manager, Name}, Manager, manager_of(Name)).
 
 %% Checks that the slots have the workers that they had.
 kept(Name, Slots) ->
@@ -735,13 +577,13 @@ sized(Name, Size) ->
 refilled(Name) ->
     until(fun() ->
         case weir_pool:info(Name) of
-            {ok, #{claimed := 0, reserved := 0, vacant := 0, waiting := 0, calls := 0}} -> true;
+            {ok, #{claimed := 0, reserved := 0, vacant := 0, waiting := 0, calls := 0, live := N, size := N}} -> true;
             {ok, Info} -> {Name, maps:with([live, claimed, reserved, vacant, waiting, calls, start_error], Info)};
             {error, no_pool} -> is_starting(Name)
         end
     end),
     Size = size_of(Name),
-    Claims = [weir_pool:checkout(Name, #{timeout => wait_ms()}) || _ <- lists:seq(1, Size)],
+    Claims = [weir_pool:checkout(Name, #{timeout => weir_kit:wait_ms()}) || _ <- lists:seq(1, Size)],
     none({not_claimed, Name}, [Other || Other <- Claims, element(1, Other) =/= ok]),
     Alive = [Worker || Worker <- lists:usort([Worker || {ok, Worker, _} <- Claims]), is_process_alive(Worker)],
     same({claimed, Name}, Size, length(Alive)),
@@ -751,14 +593,13 @@ refilled(Name) ->
 %% Fails at once if there is no pool. A pool that is not open yet has its name already.
 is_starting(Name) -> lists:member(Name, weir_pool:pools()) orelse same({pool, Name}, there, gone).
 
-manager(Name) ->
-    try
-        weir_pool_test_lib:manager(Name)
-    catch
-        error:{badmatch, {error, no_pool}} -> gone
+%% Returns `gone' if there is no pool.
+manager_of(Name) ->
+    try weir_pool_test_lib:manager(Name)
+    catch error:{badmatch, {error, no_pool}} -> gone
     end.
 
-workers(Name) ->
+workers_of(Name) ->
     case weir_pool:workers(Name) of
         {ok, Workers} -> [Worker || {_Slot, Worker} <- Workers];
         {error, no_pool} -> gone
@@ -778,12 +619,7 @@ app_is_running() ->
 %% ---------------------------------------------------------------- processes that are started before
 
 %% Starts a process that calls functions for the test.
-agent() -> begun(spawn(fun agent_loop/0)).
-
-%% Has the end of the case kill a process.
-begun(Pid) ->
-    put(begun, [Pid | get(begun)]),
-    Pid.
+agent() -> spawn(fun agent_loop/0).
 
 agent_loop() ->
     receive
@@ -810,10 +646,10 @@ ask(Agent, Fun) ->
 answer(Ref) ->
     receive
         {Ref, Answer} -> Answer
-    after wait_ms() -> error({no_result, Ref})
+    after weir_kit:wait_ms() -> error({no_result, Ref})
     end.
 
-checking_out(Agent, Name) -> ask(Agent, fun() -> weir_pool:checkout(Name, #{timeout => wait_ms()}) end).
+checking_out(Agent, Name) -> ask(Agent, fun() -> weir_pool:checkout(Name, #{timeout => weir_kit:wait_ms()}) end).
 %% Returns a claim of a process of its own.
 checked_out(Name) ->
     Agent = agent(),
@@ -823,49 +659,6 @@ checked_out(Name) ->
 checked_in({Agent, Name, Ticket}, How) -> answer(ask(Agent, fun() -> weir_pool:checkin(Name, Ticket, How) end)).
 
 slot({_Agent, _Name, Ticket}) -> weir_pool:slot(Ticket).
-
-%% ---------------------------------------------------------------- the full table
-
-%% Starts a process that fills the table, and returns when the table is full. With `always' the process takes every
-%% place that becomes free, until unfill/1. With `but_one' the process leaves one place free, and takes no other.
-fill(How) ->
-    Test = self(),
-    Filler = spawn_opt(?MODULE, filler, [How, Test, erlang:system_info(process_limit)], [{priority, high}]),
-    receive
-        {full, Filler} -> Filler
-    after wait_ms() -> error({never, full, erlang:system_info(process_count)})
-    end.
-
-filler(always, Test, Limit) ->
-    true = register(?FILLER, self()),
-    ok = fill_up(Limit),
-    Test ! {full, self()},
-    keep_full(Limit);
-filler(but_one, Test, Limit) ->
-    ok = fill_up(Limit - 1),
-    Test ! {full, self()},
-    never().
-
-keep_full(Limit) ->
-    ok = fill_up(Limit),
-    keep_full(Limit).
-
-%% The runtime logs each spawn that fails, so the filler counts before it spawns.
-fill_up(Limit) ->
-    case erlang:system_info(process_count) >= Limit of
-        true ->
-            ok;
-        false ->
-            _ = try spawn_link(?MODULE, never, []) catch error:system_limit -> full end,
-            fill_up(Limit)
-    end.
-
-never() -> receive after infinity -> ok end.
-
-unfill(Filler) ->
-    kill(Filler),
-    Limit = erlang:system_info(process_limit),
-    until(fun() -> erlang:system_info(process_count) < Limit * 3 div 4 end).
 
 %% ---------------------------------------------------------------- reports
 
@@ -897,7 +690,7 @@ calm() ->
     none(flood, [Report || {{weir, Kind, _}, Count} = Report <- Reports, Count > most(Kind)]),
     ok.
 
-is_worker({Module, _, _}) -> Module =:= weir_pool_life_worker;
+is_worker({Module, _, _}) -> Module =:= weir_pool_test_worker;
 is_worker(_) -> false.
 
 %% A failed start is reported the first time, the second, the fourth and so on. A death is reported each time.

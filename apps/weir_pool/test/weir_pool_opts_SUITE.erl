@@ -2,22 +2,11 @@
 %% the pool that has it.
 -module(weir_pool_opts_SUITE).
 
--include_lib("stdlib/include/assert.hrl").
--include("../src/weir_pool.hrl").
+-include("weir_pool_suite.hrl").
 
--compile([export_all, nowarn_export_all]).
+-define(WORKER, {weir_pool_test_worker, start_link, []}).
 
--define(WORKER, {weir_pool_life_worker, start_link, []}).
-
-all() -> weir_kit:cases(?MODULE).
-
-init_per_suite(Config) -> weir_kit:quiet(Config).
-
-end_per_suite(Config) -> weir_kit:loud(Config).
-
-with(More) -> maps:merge(#{size => 3, worker => ?WORKER}, More).
-
-check(More) -> weir_pool_opts:check(with(More)).
+check(More) -> weir_pool_opts:check(pool(3, More)).
 
 %% The first two elements of a row of the table are the key and the default.
 options_have_the_documented_defaults(_Config) ->
@@ -87,45 +76,42 @@ a_wrong_option_is_refused(_Config) ->
     ].
 
 contradicting_options_are_refused(_Config) ->
+    Max = ?MAX_SIZE,
     Codel = #{target => 5, interval => 100},
     Overflow = #{max => 2, linger => 0},
-    Contradicting = fun(Option, Other) -> {error, {contradicting_options, Option, Other}} end,
-    ?assertEqual(Contradicting({size, 0}, {worker, ?WORKER}), check(#{size => 0})),
-    Max = ?MAX_SIZE,
-    ?assertEqual(
-        Contradicting({size, Max - 1}, {overflow, Overflow}), check(#{size => Max - 1, overflow => Overflow})
-    ),
-    ?assertMatch({ok, _}, check(#{size => Max - 2, overflow => Overflow})),
-    NoOverflow = #{size => 0, overflow => #{max => 0, linger => 0}},
-    ?assertEqual(Contradicting({size, 0}, {worker, ?WORKER}), check(NoOverflow)),
-    ?assertMatch({ok, _}, check(#{size => 0, overflow => [{max, Max}, {linger, 0}]})),
-    ?assertEqual(Contradicting({auto_size, true}, {worker, ?WORKER}), check(#{auto_size => true})),
-    ?assertEqual(Contradicting({codel, Codel}, {queue, lifo}), check(#{codel => Codel, queue => lifo})),
-    [?assertMatch({ok, _}, check(More)) || More <- [#{auto_size => false}, #{codel => off, queue => lifo}]],
-    ?assertEqual(Contradicting({intensity, 1}, {start, async}), check(#{intensity => 1, start => async})),
-    ?assertEqual(Contradicting({period, 1}, {start, async}), check(#{period => 1, start => async})),
-    ?assertMatch({ok, _}, check(#{intensity => 1, period => 1, start => sync})),
-    ?assertEqual(Contradicting({backoff, {1, 2}}, {start, sync}), check(#{backoff => {1, 2}})),
-    ?assertEqual(Contradicting({backoff, {1, 2}}, {start, sync}), check(#{backoff => {1, 2}, start => sync})),
-    [
-        ?assertMatch({ok, _}, check(More#{backoff => {1, 2}}))
-     || More <- [#{start => async}, #{overflow => Overflow}, #{start => sync, overflow => Overflow}]
-    ],
-    [
-        ?assertEqual(
-            Contradicting({Key, Value}, {worker, none}),
-            weir_pool_opts:check(#{worker => none, size => 1, Key => Value})
-        )
+    NoOverflow = #{max => 0, linger => 0},
+    Contradicting = [
+        {#{size => 0}, {size, 0}, {worker, ?WORKER}},
+        {#{size => 0, overflow => NoOverflow}, {size, 0}, {worker, ?WORKER}},
+        {#{size => Max - 1, overflow => Overflow}, {size, Max - 1}, {overflow, Overflow}},
+        {#{auto_size => true}, {auto_size, true}, {worker, ?WORKER}},
+        {#{codel => Codel, queue => lifo}, {codel, Codel}, {queue, lifo}},
+        {#{intensity => 1, start => async}, {intensity, 1}, {start, async}},
+        {#{period => 1, start => async}, {period, 1}, {start, async}},
+        {#{backoff => {1, 2}}, {backoff, {1, 2}}, {start, sync}}
+    ] ++ [
+        {#{worker => none, Key => Value}, {Key, Value}, {worker, none}}
      || {Key, Value} <- [
             {pass_slot, true}, {pass_slot, false}, {restart, permanent}, {shutdown, 1}, {intensity, 1}, {period, 1},
             {start, sync}, {start, async}, {overflow, Overflow}, {check, {fun is_pid/1, 1}}
         ]
     ],
-    %% Options of picks and claims go with both kinds.
     [
-        ?assertMatch({ok, _}, weir_pool_opts:check(#{worker => none, Key => Value}))
-     || {Key, Value} <- [{strategy, hash}, {queue, lifo}, {max_queue, 1}, {codel, Codel}, {abandoned, free}]
-    ].
+        ?assertEqual({error, {contradicting_options, Option, Other}}, check(More))
+     || {More, Option, Other} <- Contradicting
+    ],
+    Fitting = [
+        #{size => Max - 2, overflow => Overflow},
+        #{size => 0, overflow => [{max, Max}, {linger, 0}]},
+        #{auto_size => false},
+        #{codel => off, queue => lifo},
+        #{intensity => 1, period => 1, start => sync},
+        #{start => async, backoff => {1, 2}},
+        #{overflow => Overflow, backoff => {1, 2}},
+        %% Options of picks and claims go with both kinds of workers.
+        #{worker => none, strategy => hash, queue => fifo, max_queue => 1, codel => Codel, abandoned => free}
+    ],
+    [?assertMatch({{ok, _}, _}, {check(More), More}) || More <- Fitting].
 
 %% The first wrong option in the order of terms, and a wrong option before a contradiction.
 the_first_mistake_is_reported(_Config) ->
@@ -137,32 +123,24 @@ the_first_mistake_is_reported(_Config) ->
 
 %% The slot comes first, also after a restart, a replacement, and a resize.
 the_start_function_gets_the_slot(_Config) ->
-    ok = weir_pool_test_lib:setup(),
     Knows = fun() ->
         {ok, Workers} = weir_pool:workers(p),
         [{Slot, gen_server:call(Pid, what)} || {Slot, Pid} <- Workers]
     end,
-    Expect = fun(Slots) -> weir_kit:until(fun() -> Knows() =:= [{Slot, Slot} || Slot <- Slots] end) end,
-    [
-        begin
-            ok = weir_pool:start(p, #{size => 3, worker => ?WORKER, pass_slot => true, start => Start}),
-            Expect([1, 2, 3]),
-            [Victim | _] = weir_pool_test_lib:workers(p),
-            weir_kit:kill(Victim),
-            weir_kit:until(fun() -> weir_pool_test_lib:settled(p, 3) end),
-            Expect([1, 2, 3]),
-            ok = weir_pool:replace(p, 2),
-            ok = weir_pool:resize(p, 4),
-            Expect([1, 2, 3, 4]),
-            ok = weir_pool:stop(p)
-        end
-     || Start <- [sync, async]
-    ],
+    Expect = fun(Slots) -> until(fun() -> Knows() =:= [{Slot, Slot} || Slot <- Slots] end) end,
+    each([sync, async], fun(Start) ->
+        ok = weir_pool:start(p, #{size => 3, worker => ?WORKER, pass_slot => true, start => Start}),
+        Expect([1, 2, 3]),
+        kill(hd(workers(p))),
+        until(fun() -> settled(p, 3) end),
+        Expect([1, 2, 3]),
+        ok = weir_pool:replace(p, 2),
+        ok = weir_pool:resize(p, 4),
+        Expect([1, 2, 3, 4])
+    end),
     %% Without it, one and the same for all.
-    ok = weir_pool:start(p, #{size => 2, worker => {weir_pool_life_worker, start_link, [this]}}),
-    ?assertEqual([{1, this}, {2, this}], Knows()),
-    ok = weir_pool:stop(p),
-    ok = weir_pool_test_lib:teardown([]).
+    ok = weir_pool:start(p, #{size => 2, worker => {weir_pool_test_worker, start_link, [this]}}),
+    ?assertEqual([{1, this}, {2, this}], Knows()).
 
 %% Lists say the same as maps, also within options. The first of a key counts.
 options_may_be_keyword_lists(_Config) ->
@@ -192,20 +170,12 @@ options_may_be_keyword_lists(_Config) ->
         ],
         Value <- Values
     ],
-    ?assertMatch(
-        {error, {contradicting_options, {size, ?MAX_SIZE}, {overflow, #{max := 1}}}},
-        weir_pool_opts:check([{size, ?MAX_SIZE}, {worker, ?WORKER}, {overflow, [{max, 1}, {linger, 0}]}])
-    ),
-    ?assertMatch(
-        {error, {contradicting_options, {codel, #{target := 5}}, {queue, lifo}}},
-        weir_pool_opts:check([{worker, none}, {codel, [{target, 5}, {interval, 50}]}, {queue, lifo}])
-    ),
+    Lifo = [{worker, none}, {codel, [{target, 5}, {interval, 50}]}, {queue, lifo}],
+    Contradiction = weir_pool_opts:check(Lifo),
+    ?assertMatch({error, {contradicting_options, {codel, #{target := 5}}, {queue, lifo}}}, Contradiction),
     %% And a pool can be started with one.
-    ok = weir_pool_test_lib:setup(),
     ok = weir_pool:start(p, [{size, 2}, {worker, ?WORKER}, {overflow, [{max, 1}, {linger, 0}]}]),
-    ?assertMatch({ok, #{size := 2, limit := 3, live := 2}}, weir_pool:info(p)),
-    ok = weir_pool:stop(p),
-    ok = weir_pool_test_lib:teardown([]).
+    ?assertMatch({ok, #{size := 2, limit := 3, live := 2}}, weir_pool:info(p)).
 
 %% The user says whether the pool starts workers, and then how many. Said after what is wrong in itself.
 the_worker_is_mandatory(_Config) ->

@@ -157,6 +157,9 @@ opts(Name, Size) ->
 
 start(Name, Size) -> weir_pool:start(Name, opts(Name, Size)).
 
+start_async(Name, Size) ->
+    weir_pool:start(Name, (maps:remove(intensity, opts(Name, Size)))#{start => async, backoff => {1, 4}}).
+
 %% Linked to a process that lives until the pool does not.
 start_linked(Name, Size) ->
     Test = self(),
@@ -206,12 +209,12 @@ kill_slot_sup(Name, Index) ->
     Before = alive(Name),
     Slot = (Index - 1) rem length(Before) + 1,
     Victim = lists:nth(Slot, weir_pool_test_lib:slots(Name)),
-    weir_kit:kill(weir_pool_life_lib:slot_sup(Name, Slot)),
+    weir_kit:kill(weir_pool_test_lib:slot_sup(Name, Slot)),
     {Before, [Victim]}.
 
 kill_slot_sups(Name) ->
     Before = alive(Name),
-    [exit(Sup, kill) || Sup <- weir_pool_life_lib:slot_sups(Name)],
+    [exit(Sup, kill) || Sup <- weir_pool_test_lib:slot_sups(Name)],
     {Before, Before}.
 
 %% Nothing survives either.
@@ -303,12 +306,13 @@ chaos(Seed, Steps) ->
     [step(rand:uniform(20), lists:nth(rand:uniform(2), ?NAMES)) || _ <- lists:seq(1, Steps)],
     ok.
 
-step(N, Name) when N =< 8 -> start(Name, rand:uniform(6));
+step(N, Name) when N =< 4 -> start(Name, rand:uniform(6));
+step(N, Name) when N =< 8 -> start_async(Name, rand:uniform(6));
 step(9, Name) -> stop(Name);
 step(N, Name) when N =< 17 -> kill_some(weir_pool_test_lib:workers(Name));
 step(18, Name) -> kill_if_any(fun() -> weir_pool_test_lib:manager(Name) end);
 step(19, Name) -> kill_if_any(fun() -> weir_pool_test_lib:queue(Name) end);
-step(20, Name) -> kill_if_any(fun() -> weir_pool_life_lib:slot_sup(Name, 1) end).
+step(20, Name) -> kill_if_any(fun() -> weir_pool_test_lib:slot_sup(Name, 1) end).
 
 kill_some([]) -> ok;
 kill_some(Pids) -> exit(lists:nth(rand:uniform(length(Pids)), Pids), kill).

@@ -27,21 +27,16 @@
 %%   {{ended, Claimer}}               of itself
 %%   {{report, _}, Report}            of a pool, to the logger
 %%   {abandonings, N}                 claims at most that the first pool may have had to end
-%%   {overdue, Ms}                    by which claims have outlived their time-outs, at most
-%%   {{overdue, _}, What}             a claim that has outlived its time-out by more than the slack
-%%   {{stalled, _}, Until, Ms}        for so long a scheduler has stood still until then: the machine did not run it
 -module(weir_pool_prop_claimer).
 
 -export([open/0, close/0, log_to_table/0, log_no_more/0]).
 -export([start/4, tell/2, kill/1, kill_worker/1, started/0, note_crash/0, has_crashed/0]).
--export([violation/1, violations/0, overdue/0, most_overdue/0, most_abandoned/0, check_deadline/3]).
+-export([violation/1, violations/0, most_abandoned/0]).
 
 -define(TABLE, ?MODULE).
 
 %% Rows of a table that takes a while to be deleted: by the process that owns it, while it dies.
 -define(LARGE, 200_000).
-
--define(CLOCK_MS, 10).
 
 %% How long a call that is to time out waits, and any other.
 -define(SHORT_MS, 2).
@@ -51,38 +46,13 @@
 
 open() ->
     ?TABLE = ets:new(?TABLE, [named_table, public, set]),
-    Silent = spawn_link(fun silent/0),
-    true = ets:insert(?TABLE, [{abandonings, 0}, {overdue, 0}, {silent, Silent}]),
-    Clocks = [
-        spawn_opt(fun() -> clock(now_ms()) end, [link, {priority, high}, {scheduler, Scheduler}])
-     || Scheduler <- lists:seq(1, erlang:system_info(schedulers_online))
-    ],
-    true = ets:insert(?TABLE, {clocks, Clocks}),
+    true = ets:insert(?TABLE, [{abandonings, 0}, {silent, spawn_link(fun silent/0)}]),
     ok.
 
 close() ->
-    [
-        begin
-            true = unlink(Pid),
-            true = exit(Pid, kill)
-        end
-     || Pid <- [silent_process() | ets:lookup_element(?TABLE, clocks, 2)]
-    ],
+    true = unlink(silent_process()),
+    true = exit(silent_process(), kill),
     true = ets:delete(?TABLE),
-    ok.
-
-%% Knows how long a process that is always let run first has to wait for its turn, on the scheduler it is on.
-clock(Last) ->
-    receive
-    after ?CLOCK_MS ->
-        Now = now_ms(),
-        Stalled = Now - Last - ?CLOCK_MS,
-        _ = Stalled > ?CLOCK_MS andalso ets:insert(?TABLE, {{stalled, make_ref()}, Now, Stalled}),
-        clock(Now)
-    end.
-
-keep_most(What, Ms) ->
-    _ = ets:select_replace(?TABLE, [{{What, '$1'}, [{'<', '$1', Ms}], [{{What, Ms}}]}]),
     ok.
 
 %% Never answers.
@@ -109,9 +79,6 @@ log(_Event, _) ->
     stop.
 
 violation(What) -> ets:insert(?TABLE, {{violation, make_ref()}, What}).
-
-%% Returns the claims that outlived their time-outs by more than the slack, as deadlines for weir_kit_property.
-overdue() -> [What || [What] <- ets:match(?TABLE, {{overdue, '_'}, '$1'})].
 
 violations() ->
     [What || [What] <- ets:match(?TABLE, {{violation, '_'}, '$1'})] ++
@@ -149,27 +116,6 @@ note_crash() -> note(crashed).
 has_crashed() -> is_noted(crashed).
 
 may_be_abandoned(N) -> ets:update_counter(?TABLE, abandonings, N).
-
-%% Notes a claim that ends later than its time-out and the slack, less the time in which the machine stood still.
-check_deadline(_Asked, infinity, _What) ->
-    ok;
-check_deadline(Asked, Timeout, What) ->
-    Overdue = now_ms() - Asked - Timeout,
-    ok = keep_most(overdue, Overdue),
-    _ = Overdue > slack_ms() andalso Overdue > slack_ms() + stalled_since(Asked + Timeout) andalso
-        ets:insert(?TABLE, {{overdue, make_ref()}, {never, {ended, What, Timeout}, {overdue_ms, Overdue}}}),
-    ok.
-
-%% All schedulers together, as one may wait for the other. The clocks have their turns first.
-stalled_since(Deadline) ->
-    receive
-    after 5 * ?CLOCK_MS ->
-        lists:sum(ets:select(?TABLE, [{{{stalled, '_'}, '$1', '$2'}, [{'>=', '$1', Deadline}], ['$2']}]))
-    end.
-
-slack_ms() -> list_to_integer(os:getenv("CLAIM_SLACK_MS", "500")).
-
-most_overdue() -> ets:lookup_element(?TABLE, overdue, 2).
 
 %% Claims that the first pool may have had to end in the place of their holders.
 most_abandoned() -> ets:lookup_element(?TABLE, abandonings, 2).
@@ -236,10 +182,7 @@ no_messages() ->
     end.
 
 claim({checkout, Back}, Pool, Timeout, Use) ->
-    Asked = now_ms(),
-    Result = weir_pool:checkout(Pool, #{timeout => Timeout}),
-    ok = check_deadline(Asked, Timeout, {checkout, Result}),
-    case Result of
+    case weir_pool:checkout(Pool, #{timeout => Timeout}) of
         {ok, Worker, Ticket} ->
             Outcome = outcome(fun() -> use([Worker], Use) end),
             ok = back(Back, Pool, Worker, Ticket),
@@ -253,7 +196,6 @@ claim({checkout, Back}, Pool, Timeout, Use) ->
 claim(covers_work, Pool, infinity, Use) ->
     claim(covers_work, Pool, 5, Use);
 claim(covers_work, Pool, Timeout, Use) ->
-    Asked = now_ms(),
     Claimer = self(),
     Work = fun(Worker) ->
         %% Which makes claims of its own, inside of that of the claimer.
@@ -261,24 +203,13 @@ claim(covers_work, Pool, Timeout, Use) ->
         use([Worker], Use)
     end,
     Outcome = outcome(fun() -> weir_pool:claim(Pool, Work, #{timeout => Timeout, covers => work}) end),
-    ok = check_deadline(Asked, Timeout, {covers_work, Outcome}),
     _ = Outcome =:= {returned, {error, timeout}} andalso may_be_abandoned(2),
     judge(Outcome);
 claim(_FunOrLarge, Pool, Timeout, Use) ->
     judge(outcome(fun() -> claim_within([], Pool, Timeout, Use) end)).
 
 claim_within(Outer, Pool, Timeout, Use) ->
-    Asked = now_ms(),
-    Result = weir_pool:claim(
-        Pool,
-        fun(Worker) ->
-            ok = check_deadline(Asked, Timeout, granted),
-            use([Worker | Outer], Use)
-        end,
-        Timeout
-    ),
-    _ = is_tuple(Result) andalso element(1, Result) =:= error andalso check_deadline(Asked, Timeout, {claim, Result}),
-    Result.
+    weir_pool:claim(Pool, fun(Worker) -> use([Worker | Outer], Use) end, Timeout).
 
 %% The result is an error if the worker died or was replaced, or the pool's manager was killed.
 back(fail, Pool, Worker, Ticket) ->
@@ -430,5 +361,3 @@ leave(Worker) ->
         [{_, Self}] when Self =:= self() -> ets:delete(?TABLE, Worker);
         Other -> violation({not_mine, Worker, self(), Other})
     end.
-
-now_ms() -> erlang:monotonic_time(millisecond).

@@ -1,26 +1,64 @@
-%% Strategies other than the two of weir_pool_pick_SUITE (round robin, and by key): how often each worker is picked, in
-%% full pools, in pools with vacant slots, and without slots.
+%% Strategies: which worker is picked, and how often each, in full pools, in pools with vacant slots, and without slots.
 -module(weir_pool_strategy_SUITE).
 
--include_lib("stdlib/include/assert.hrl").
-
--compile([export_all, nowarn_export_all]).
-
--import(weir_kit, [result/1]).
--import(weir_pool_test_lib, [opts/1, workers/1, slots/1, on_one_scheduler/1, picks/2]).
--import(weir_pool_test_stats, [assert_even/2, assert_shares/3, tally/1]).
+-include("weir_pool_suite.hrl").
 
 -define(STRATEGIES, [round_robin, random, hash, direct, least_loaded, weir_pool_test_strategy]).
 
-all() -> weir_kit:cases(?MODULE).
+%% ---------------------------------------------------------------- round robin
 
-init_per_suite(Config) -> weir_kit:quiet(Config).
+%% No live slot gets more than any other, wherever the holes are.
+round_robin_with_holes_is_even(_Config) ->
+    AllHoles = [
+        [], [1], [4], [7], [1, 2], [6, 7], [1, 7], [2, 3, 4], [1, 3, 5, 7], [1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6, 7]
+    ],
+    [
+        with_pool(round_robin, holes(7, Holes), fun(_Pool, Workers) ->
+            Counts = on_one_scheduler(fun() -> picks(f, 100 * length(Workers)) end),
+            ?assertEqual({Holes, [100 || _ <- Workers]}, {Holes, maps:values(Counts)})
+        end)
+     || Holes <- AllHoles
+    ].
 
-end_per_suite(Config) -> weir_kit:loud(Config).
+%% Each scheduler begins in another place, so that schedulers do not go over the slots in step.
+schedulers_start_apart(_Config) ->
+    Schedulers = lists:seq(1, erlang:system_info(schedulers_online)),
+    ok = weir_pool:start(p, pool(10 * length(Schedulers))),
+    Firsts = [element(2, on_scheduler(S, fun() -> weir_pool:pick_slot(p) end)) || S <- Schedulers],
+    ?assertEqual(length(Schedulers), length(lists:usort([(Slot - 1) div 10 || Slot <- Firsts])), Firsts).
 
-init_per_testcase(_Case, Config) -> weir_pool_test_lib:setup(Config).
+%% ---------------------------------------------------------------- hash
 
-end_per_testcase(_Case, Config) -> weir_pool_test_lib:teardown(Config).
+keys_of_a_vacant_slot_spread_and_return(_Config) ->
+    Size = 10,
+    ok = weir_pool:start(p, script(Size, blocked_after(Size))),
+    Keys = lists:seq(1, 20000),
+    Before = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
+    Victim = lists:nth(4, slots(p)),
+    kill(Victim),
+    Blocked = await_blocked(),
+    until(fun() -> lists:nth(4, slots(p)) =:= undefined end),
+    During = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
+    %% Other keys stay; those of the victim go to all others, about equally.
+    {Victims, Others} = lists:partition(fun({{_, Was}, _Is}) -> Was =:= Victim end, lists:zip(Before, During)),
+    ?assertEqual([], [Changed || {Was, Is} = Changed <- Others, Was =/= Is]),
+    Moved = [Pid || {_Was, {_, Pid}} <- Victims],
+    Shares = maps:values(tally(Moved)),
+    ?assertEqual(9, length(Shares)),
+    assert_even(Shares, moved),
+    Blocked ! go,
+    until(fun() -> settled(p, Size) end),
+    Successor = lists:nth(4, slots(p)),
+    Renamed = fun(Pid) when Pid =:= Victim -> Successor; (Pid) -> Pid end,
+    After = [{Key, Pid} || Key <- Keys, {ok, Pid} <- [weir_pool:pick(p, Key)]],
+    ?assertEqual([{Key, Renamed(Pid)} || {Key, Pid} <- Before], After).
+
+%% More rehashes than are made would be needed: the search finds it.
+the_last_worker_gets_all_keys(_Config) ->
+    start_with_holes(p, 500, lists:seq(1, 500) -- [321]),
+    [Last] = workers(p),
+    ?assertEqual([{ok, Last}], lists:usort([weir_pool:pick(p, Key) || Key <- lists:seq(1, 200)])),
+    ?assertEqual([{ok, Last}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 20)])).
 
 %% ---------------------------------------------------------------- random
 
@@ -39,14 +77,14 @@ random_picks_do_not_depend_on_each_other(_Config) ->
 pools_and_schedulers_do_not_pick_in_step(_Config) ->
     [
         with_pool(random, lists:duplicate(8, filled), fun(_Pool, Workers) ->
-            Other = weir_pool_test_fixture:open(other, #{strategy => random}, Workers),
+            Other = open(other, random, Workers),
             {Slots, OtherSlots} = on_one_scheduler(fun() ->
                 lists:unzip([{picked_slot(f), picked_slot(other)} || _ <- lists:seq(1, 20000)])
             end),
-            weir_pool_test_fixture:close(Other),
+            close(Other),
             assert_even(pairs(8, Slots, OtherSlots), pools_in_step),
             [First, Second] = [
-                weir_pool_test_lib:on_scheduler(Scheduler, fun() -> picked_slots(f, 20000) end)
+                on_scheduler(Scheduler, fun() -> picked_slots(f, 20000) end)
              || Scheduler <- [1, min(2, erlang:system_info(schedulers_online))]
             ],
             assert_even(pairs(8, First, Second), schedulers_in_step),
@@ -79,17 +117,16 @@ vacant_slots_burden_no_other_slot(_Config) ->
     ].
 
 many_processes_pick_evenly(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, (opts(6))#{strategy => Strategy}),
-            Pickers = [weir_kit:start(fun() -> picks(p, 1000) end) || _ <- lists:seq(1, 60)],
-            Counts = lists:append([maps:to_list(result(Picker)) || Picker <- Pickers]),
-            assert_even([lists:sum(proplists:get_all_values(Worker, Counts)) || Worker <- workers(p)], Strategy),
-            ?assertMatch({ok, #{picks := 60000, skips := 0, calls := 0}}, weir_pool:info(p)),
-            ok = weir_pool:stop(p)
-        end
-     || Strategy <- [random, least_loaded]
-    ].
+    each([round_robin, random, least_loaded], fun(Strategy) ->
+        start(6, #{strategy => Strategy}),
+        Picked = lists:append(weir_kit:in_parallel(lists:duplicate(60, fun() -> maps:to_list(picks(p, 1000)) end))),
+        Counts = [lists:sum(proplists:get_all_values(Worker, Picked)) || Worker <- workers(p)],
+        assert_even(Counts, Strategy),
+        %% The cursor of each scheduler goes round.
+        Most = lists:min(Counts) + erlang:system_info(schedulers),
+        ?assert(Strategy =/= round_robin orelse lists:max(Counts) =< Most, Counts),
+        ?assertMatch({ok, #{picks := 60000, skips := 0, calls := 0}}, weir_pool:info(p))
+    end).
 
 %% ---------------------------------------------------------------- least loaded
 
@@ -97,7 +134,7 @@ many_processes_pick_evenly(_Config) ->
 least_loaded_takes_the_least(_Config) ->
     [
         with_pool(least_loaded, lists:duplicate(length(Loads), filled), fun(Pool, Workers) ->
-            [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- numbered(Loads)],
+            put_loads(Pool, numbered(Loads)),
             [{_, Least} | _] = lists:sort(lists:zip(Loads, Workers)),
             ?assertEqual({Loads, #{Least => 1000}}, {Loads, on_one_scheduler(fun() -> picks(f, 1000) end)}),
             ?assertMatch({ok, #{picks := 1000, skips := 0}}, weir_pool:info(f))
@@ -113,7 +150,7 @@ least_loaded_takes_the_least(_Config) ->
 least_loaded_of_equals_is_even(_Config) ->
     [
         with_pool(least_loaded, lists:duplicate(length(Loads), filled), fun(Pool, Workers) ->
-            [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- numbered(Loads)],
+            put_loads(Pool, numbered(Loads)),
             Counts = on_one_scheduler(fun() -> picks(f, 20000) end),
             assert_even([maps:get(Worker, Counts, 0) || Worker <- Workers], Loads)
         end)
@@ -124,7 +161,7 @@ least_loaded_of_equals_is_even(_Config) ->
 %% From other slots the first slot is taken, as all workers but the idle one have the same load.
 least_loaded_reads_thirty_two(_Config) ->
     with_pool(least_loaded, lists:duplicate(100, filled), fun(Pool, Workers) ->
-        [weir_pool_test_fixture:put_load(Pool, Slot, 1) || Slot <- lists:seq(1, 100), Slot =/= 50],
+        put_loads(Pool, [{Slot, 1} || Slot <- lists:seq(1, 100), Slot =/= 50]),
         Counts = on_one_scheduler(fun() -> picks(f, 50000) end),
         ByDistance = [maps:get(lists:nth((50 - N + 99) rem 100 + 1, Workers), Counts, 0) || N <- lists:seq(0, 99)],
         {[Idle | Before], Others} = lists:split(32, ByDistance),
@@ -132,18 +169,9 @@ least_loaded_reads_thirty_two(_Config) ->
         assert_shares([Idle | Others], [0.32 | lists:duplicate(68, 0.01)], reads)
     end),
     with_pool(least_loaded, lists:append(lists:duplicate(32, [filled, vacant, vacant])), fun(Pool, Workers) ->
-        [weir_pool_test_fixture:put_load(Pool, Slot, 1) || Slot <- lists:seq(1, 96), Slot =/= 49],
+        put_loads(Pool, [{Slot, 1} || Slot <- lists:seq(1, 96), Slot =/= 49]),
         Idle = lists:nth(17, Workers),
         ?assertEqual(#{Idle => 5000}, on_one_scheduler(fun() -> picks(f, 5000) end))
-    end).
-
-%% The words of vacant slots say that no call is under way there.
-least_loaded_heeds_loads_beside_vacant_slots(_Config) ->
-    with_pool(least_loaded, holes(8, [1, 3, 4, 6, 8]), fun(Pool, [_Full, Idle, Half]) ->
-        [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- [{2, 9}, {7, 4}]],
-        ?assertEqual(#{Idle => 2000}, picks(f, 2000)),
-        weir_pool_test_fixture:put_load(Pool, 5, 5),
-        ?assertEqual(#{Half => 2000}, picks(f, 2000))
     end).
 
 draws_are_picks_or_skips(_Config) ->
@@ -184,16 +212,6 @@ direct_takes_the_next_filled_slot(_Config) ->
         ?assertEqual([2, 2, 5, 5, 5, 2, 2], Slots)
     end).
 
-direct_refuses_keys_that_are_no_numbers(_Config) ->
-    BadKeys = [0, -1, -(1 bsl 80), 1.0, one, {1}, <<1>>, "1", undefined],
-    [
-        with_pool(direct, Slots, fun(_Pool, _Workers) ->
-            [?assertError(badarg, Attempt()) || Key <- BadKeys, Attempt <- by_key(Key)]
-        end)
-     || Slots <- [[], [vacant], [filled, filled]]
-    ],
-    ?assertEqual({error, no_pool}, weir_pool:pick(f, bad)).
-
 %% ---------------------------------------------------------------- a module of the user's
 
 a_module_decides(_Config) ->
@@ -224,18 +242,20 @@ a_module_that_returns_no_slot_is_an_error(_Config) ->
         ?assertMatch({ok, #{calls := 0}}, weir_pool:info(f))
     end).
 
+by_key(Key) -> by_key(f, Key).
+
 %% All functions that pick by a key.
-by_key(Key) ->
+by_key(Name, Key) ->
     [
-        fun() -> weir_pool:pick(f, Key) end,
-        fun() -> weir_pool:pick_slot(f, Key) end,
-        fun() -> weir_pool:call_key(f, Key, request) end,
-        fun() -> weir_pool:cast_key(f, Key, message) end
+        fun() -> weir_pool:pick(Name, Key) end,
+        fun() -> weir_pool:pick_slot(Name, Key) end,
+        fun() -> weir_pool:call_key(Name, Key, request) end,
+        fun() -> weir_pool:cast_key(Name, Key, message) end
     ].
 
 a_module_sees_the_pool(_Config) ->
     with_pool(weir_pool_test_strategy, [filled, vacant, filled], fun(Pool, [One, Three]) ->
-        [weir_pool_test_fixture:put_load(Pool, Slot, Load) || {Slot, Load} <- [{1, 5}, {2, -1}, {3, 2}]],
+        put_loads(Pool, [{1, 5}, {2, -1}, {3, 2}]),
         Test = self(),
         Look = fun(View) ->
             Slots = lists:seq(1, weir_pool_strategy:size(View)),
@@ -250,16 +270,19 @@ a_module_sees_the_pool(_Config) ->
 
 %% ---------------------------------------------------------------- all strategies
 
-hash_and_direct_refuse_a_pick_without_a_key(_Config) ->
+hash_and_direct_refuse_keys_that_they_cannot_use(_Config) ->
+    BadKeys = [0, -1, -(1 bsl 80), 1.0, one, {1}, <<1>>, "1", undefined],
+    Without = [fun weir_pool:pick/1, fun weir_pool:pick_slot/1],
+    WithMessage = [fun weir_pool:call/2, fun weir_pool:cast/2],
     [
         with_pool(Strategy, Slots, fun(_Pool, _Workers) ->
-            ?assertError(badarg, weir_pool:pick(f)),
-            ?assertError(badarg, weir_pool:pick_slot(f)),
-            ?assertError(badarg, weir_pool:call(f, request)),
-            ?assertError(badarg, weir_pool:cast(f, message))
+            [?assertError(badarg, Pick(f)) || Pick <- Without],
+            [?assertError(badarg, Send(f, message)) || Send <- WithMessage],
+            [?assertError(badarg, Attempt()) || Strategy =:= direct, Key <- BadKeys, Attempt <- by_key(Key)]
         end)
      || Strategy <- [hash, direct], Slots <- [[], [vacant], [filled, filled]]
-    ].
+    ],
+    ?assertEqual({error, no_pool}, weir_pool:pick(f, bad)).
 
 keys_hash_alike_in_every_strategy(_Config) ->
     Keys = lists:seq(1, 300) ++ [{user, N} || N <- lists:seq(1, 300)],
@@ -273,48 +296,27 @@ keys_hash_alike_in_every_strategy(_Config) ->
     ],
     ?assertEqual([1, 3, 4, 5, 6, 8, 9], lists:usort(Expected)).
 
-pick_slot_returns_the_slot_of_the_worker(_Config) ->
-    [
-        with_pool(Strategy, holes(10, [1, 6]), fun(_Pool, _Workers) ->
-            {ok, InSlots} = weir_pool:workers(f),
-            Picks = [weir_pool:pick_slot(f) || _ <- lists:seq(1, 200)],
-            [?assert(lists:member({Slot, Pid}, InSlots)) || {ok, Slot, Pid} <- Picks]
-        end)
-     || Strategy <- [round_robin, random, least_loaded, weir_pool_test_strategy]
-    ].
-
 a_pool_without_slots_has_no_worker_to_pick(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, #{worker => none, strategy => Strategy}),
-            ?assertEqual([{error, no_worker}], lists:usort(attempts(p, Strategy))),
-            ?assertEqual({ok, 0}, weir_pool:broadcast(p, m)),
-            ?assertEqual({ok, []}, weir_pool:map(p, fun(Pid) -> Pid end)),
-            ?assertEqual({ok, []}, weir_pool:workers(p)),
-            {ok, Info} = weir_pool:info(p),
-            ?assertMatch(#{size := 0, limit := 0, live := 0, vacant := 0, picks := 0, skips := 0}, Info),
-            %% The first process that connects itself is found.
-            {ok, 1} = weir_pool:add_worker(p, me),
-            {ok, 1} = weir_pool:connect(p, me),
-            ?assertEqual({ok, 1, self()}, weir_pool:pick_slot(p, key(Strategy))),
-            ok = weir_pool:stop(p)
-        end
-     || Strategy <- ?STRATEGIES
-    ].
+    each(?STRATEGIES, fun(Strategy) ->
+        ok = weir_pool:start(p, #{worker => none, strategy => Strategy}),
+        ?assertEqual([{error, no_worker}], lists:usort(attempts(p, Strategy))),
+        ?assertEqual({ok, 0}, weir_pool:broadcast(p, m)),
+        ?assertEqual([{ok, []}, {ok, []}], [weir_pool:map(p, fun(Pid) -> Pid end), weir_pool:workers(p)]),
+        ?assertMatch({ok, #{size := 0, limit := 0, live := 0, vacant := 0, picks := 0, skips := 0}}, weir_pool:info(p)),
+        %% The first process that connects itself is found.
+        {ok, 1} = weir_pool:add_worker(p, me),
+        {ok, 1} = weir_pool:connect(p, me),
+        ?assertEqual({ok, 1, self()}, weir_pool:pick_slot(p, key(Strategy)))
+    end).
 
 %% Everything that a strategy allows, and that picks.
 attempts(Name, Strategy) ->
     Key = key(Strategy),
-    ByKey = [
-        weir_pool:pick(Name, Key), weir_pool:pick_slot(Name, Key), weir_pool:call_key(Name, Key, r),
-        weir_pool:cast_key(Name, Key, m)
-    ],
-    case lists:member(Strategy, [hash, direct]) of
-        true -> ByKey;
-        false ->
-            ByKey ++
-                [weir_pool:pick(Name), weir_pool:pick_slot(Name), weir_pool:call(Name, r), weir_pool:cast(Name, m)]
-    end.
+    [Attempt() || Attempt <- by_key(Name, Key)] ++
+        case lists:member(Strategy, [hash, direct]) of
+            true -> [];
+            false -> [weir_pool:pick(Name), weir_pool:pick_slot(Name), weir_pool:call(Name, r), weir_pool:cast(Name, m)]
+        end.
 
 key(weir_pool_test_strategy) -> {give, 1};
 key(_) -> 1.
@@ -330,42 +332,60 @@ vacant_slots_give_no_worker(_Config) ->
 
 %% A number drawn from the cursor is scaled to the size of the moment.
 picks_reach_all_slots_of_each_size(_Config) ->
-    [
-        begin
-            ok = weir_pool:start(p, (opts(3))#{strategy => Strategy}),
-            [
-                begin
-                    ok = weir_pool:resize(p, Size),
-                    Slots = tally(picked_slots(p, 200 * Size)),
-                    ?assertEqual(lists:seq(1, Size), lists:sort(maps:keys(Slots))),
-                    ?assertEqual(length(slots(p)), Size)
-                end
-             || Size <- [4, 30, 2, 1, 5]
-            ],
-            ok = weir_pool:stop(p)
-        end
-     || Strategy <- [round_robin, random, least_loaded]
-    ].
+    each([round_robin, random, least_loaded], fun(Strategy) ->
+        start(3, #{strategy => Strategy}),
+        [
+            begin
+                ok = weir_pool:resize(p, Size),
+                ?assertEqual(lists:seq(1, Size), lists:usort(picked_slots(p, 200 * Size)))
+            end
+         || Size <- [4, 30, 2, 1, 5]
+        ]
+    end).
 
 %% ---------------------------------------------------------------- helpers
 
-%% A pool `f' without processes of its own; Fun gets it and the workers in the order of their slots.
+%% Calls Fun with a pool `f' and the workers in the order of their slots. The manager of the pool is this process, so
+%% no process changes the pool.
 with_pool(Strategy, Slots, Fun) ->
-    Filled = [case Slot of filled -> spawn_link(fun idle/0); vacant -> vacant end || Slot <- Slots],
-    Workers = [Pid || Pid <- Filled, is_pid(Pid)],
+    Workers = [spawn_link(fun idle/0) || filled <- Slots],
     _ = erase(asked),
-    Pool = weir_pool_test_fixture:open(f, #{strategy => Strategy}, Filled),
+    Pool = open(f, Strategy, fill(Slots, Workers)),
     try
         Fun(Pool, Workers)
     after
-        weir_pool_test_fixture:close(Pool),
-        stop_idle(Workers)
+        close(Pool),
+        [Pid ! stop || Pid <- Workers]
     end.
+
+fill([filled | Slots], [Worker | Workers]) -> [Worker | fill(Slots, Workers)];
+fill([vacant | Slots], Workers) -> [vacant | fill(Slots, Workers)];
+fill([], []) -> [].
+
+open(Name, Strategy, Workers) ->
+    {ok, Conf} = weir_pool_opts:check(#{worker => none, strategy => Strategy, size => length(Workers)}),
+    Base = erlang:unique_integer([positive, monotonic]) * (?MAX_SIZE + 1),
+    Pool = weir_pool_terms:new(Name, Base, Conf, self()),
+    [
+        begin
+            ok = weir_pool_terms:fill(Pool, Slot, Worker),
+            ok = weir_pool_word:occupy(Pool, Slot)
+        end
+     || {Slot, Worker} <- numbered(Workers), is_pid(Worker)
+    ],
+    ok = weir_pool_terms:open(Pool),
+    Pool.
+
+close(#pool{name = Name, base = Base}) ->
+    ok = weir_pool_terms:close(Name),
+    weir_pool_terms:erase_slots([Base]).
+
+%% Writes the numbers of calls that are under way. Pools of tests have one segment.
+put_loads(#pool{segments = [{1, Words, _}]}, Loads) ->
+    [atomics:put(Words, ?CALLS_WORD(1, Slot), Load) || {Slot, Load} <- Loads].
 
 idle() ->
     receive stop -> ok end.
-
-stop_idle(Pids) -> [Pid ! stop || Pid <- Pids].
 
 holes(Size, Holes) ->
     [case lists:member(Slot, Holes) of true -> vacant; false -> filled end || Slot <- lists:seq(1, Size)].
@@ -377,3 +397,5 @@ picked_slot(Name) ->
     Slot.
 
 picked_slots(Name, N) -> [picked_slot(Name) || _ <- lists:seq(1, N)].
+
+picks(Name, N) -> tally([element(2, {ok, _} = weir_pool:pick(Name)) || _ <- lists:seq(1, N)]).
