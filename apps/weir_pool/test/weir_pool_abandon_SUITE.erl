@@ -17,7 +17,7 @@ abandoned(N) ->
 workers_of_abandoned_claims_are_used_as_the_option_says(_Config) ->
     Values = [replace, {wait, 0}, {wait, 20}, ?LONG, free],
     Ends = [fun killed/1, fun timed_out/1, fun failed/1],
-    Kinds = [otp, async, plain, connected_otp, connected_plain],
+    Kinds = [otp, async, plain, temporary, connected_otp, connected_plain],
     each([{Kind, End, Value} || Kind <- Kinds, End <- Ends, Value <- Values], fun({Kind, End, Value}) ->
         Worker = start_one(Kind, Value),
         Manager = manager(p),
@@ -40,6 +40,9 @@ start_one(Kind, Abandoned) ->
             ok = weir_pool:start(p, maps:merge(maps:remove(intensity, Started(start_link)), ?ASYNC));
         plain ->
             ok = weir_pool:start(p, Started(start_plain));
+        %% The option `restart' is about workers that die, not about workers that the pool replaces.
+        temporary ->
+            ok = weir_pool:start(p, (Started(start_link))#{restart => temporary});
         _ ->
             ok = weir_pool:start(p, Opts#{worker => none}),
             {ok, 1} = weir_pool:add_worker(p, a),
@@ -181,36 +184,6 @@ caught(Class, Reason, Opts) ->
     end.
 
 raise(Class, Reason) -> erlang:raise(Class, Reason, [{?MODULE, raise, 2, []}]).
-
-%% The option `restart' is about workers that die, not about workers that the pool replaces.
-a_temporary_worker_is_replaced_too(_Config) ->
-    start(2, #{restart => temporary}),
-    Claimer = claimer(p),
-    kill_and_tick(Claimer),
-    await_down(worker_of(Claimer)),
-    settle(p, 2),
-    kill(hd(workers(p))),
-    until(fun() -> length(workers(p)) =:= 1 end).
-
-%% The call times out when the slot is marked for the replacement.
-a_replacement_does_not_wait_for_a_claim_whose_call_timed_out(_Config) ->
-    each([replace, {wait, 1000}, free], fun(Abandoned) ->
-        start(1, #{abandoned => Abandoned, shutdown => brutal_kill}),
-        [Worker] = slots(p),
-        {Starter, _} = Replacer = weir_kit:start(fun() ->
-            receive go -> weir_pool:replace(p, 1) end
-        end),
-        Timeout = fun(Pid) ->
-            busy(Pid),
-            Starter ! go,
-            until(fun() -> word(p, 1) =:= marked end),
-            gen_server:call(Pid, ping, 1)
-        end,
-        ?assertExit({timeout, _}, weir_pool:claim(p, Timeout)),
-        ?assertEqual(ok, result(Replacer)),
-        await_down(Worker),
-        settle(p, 1)
-    end).
 
 %% The pool stops the worker like a released worker: after `shutdown' milliseconds, unless it is idle earlier.
 the_worker_of_an_abandoned_claim_in_a_slot_given_up_stops(_Config) ->
@@ -387,53 +360,28 @@ claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
     until(fun() -> info(live) =:= 4 end),
     ok = release(First).
 
-%% Workers do not stop while they are claimed (poolboy's issues 29 to 89), and not below the size. The pools wait side
-%% by side, longer than a pool keeps workers in any case.
-workers_for_overflow_stop_however_their_claims_end(_Config) ->
-    Check = {fun(_) -> ok end, 50},
-    Ends = [
-        {released, fun weir_pool_test_lib:release/1, overflow(2, 0)},
-        {released_with_checks, fun weir_pool_test_lib:release/1, (overflow(2, 400))#{check => Check}},
-        {releaser_killed, fun release_without_notice/1, overflow(2, 0)},
-        {waited_for, fun weir_pool_test_lib:kill_claimer/1, (overflow(2, 0))#{abandoned => {wait, 1000}}},
-        {freed, fun weir_pool_test_lib:kill_claimer/1, (overflow(2, 0))#{abandoned => free}},
-        {replaced, fun weir_pool_test_lib:kill_claimer/1, overflow(2, 0)}
-    ],
-    [ok = weir_pool:start(Name, pool(1, Opts)) || {Name, _, Opts} <- Ends],
-    Claimers = [{End, claimer(Name)} || {Name, End, _} <- Ends, _ <- [1, 2, 3]],
-    Regular = [{Name, slots(Name)} || {Name, _, _} <- Ends],
-    [claimed_for_long(Name) || {Name, _, _} <- Ends],
-    [?assertMatch({ok, #{live := 3}}, weir_pool:info(Name)) || {Name, _, _} <- Ends],
-    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || {_, Claimer} <- Claimers],
-    [?assertEqual(ok, End(Claimer)) || {End, Claimer} <- Claimers],
-    [
-        until(fun() ->
-            {ok, Info} = weir_pool:info(Name),
-            case Info of
-                #{live := 1, claimed := 0, reserved := 0} -> true;
-                _ -> manager(Name) ! tick, Info
-            end
-        end)
-     || {Name, _, _} <- Ends
-    ],
-    [?assertEqual(Before, slots(Name)) || {Name, Before} <- Regular, Name =/= replaced],
-    %% The workers start again, and the pool counts no restart.
-    Again = [claimer(released) || _ <- [1, 2, 3]],
-    ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(released)),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Again].
-
-%% The releaser had set the flag, and was killed when it was about to notify the manager.
-release_without_notice(Claimer) ->
-    ok = atomics:put((weir_pool_terms:pool(releaser_killed))#pool.signals, ?SIGNAL_IDLE, 1),
-    release(Claimer).
-
-%% Waits until three claims have lasted for more than 1.1 s each. The manager adds up the times of claims at its ticks.
-claimed_for_long(Name) ->
+%% Workers do not stop while they are claimed (poolboy's issues 29 to 89), although the claims last longer than a pool
+%% keeps workers in any case, and the pool does not shrink below its size. The workers start again, and the pool counts
+%% no restart.
+workers_for_overflow_stop_when_they_are_released(_Config) ->
+    start(1, overflow(2, 0)),
+    Regular = slots(p),
+    Claimers = [claimer(p) || _ <- [1, 2, 3]],
     until(fun() ->
-        manager(Name) ! tick,
-        {ok, #{claimed_ms := Ms}} = weir_pool:info(Name),
-        Ms > 3 * 1100
-    end).
+        manager(p) ! tick,
+        info(claimed_ms) > 3 * 1100
+    end),
+    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
+    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+    settle(p, 1),
+    ?assertEqual(Regular, slots(p)),
+    Again = [claimer(p) || _ <- [1, 2, 3]],
+    %% The releaser has set the flag, and is killed when it is about to notify the manager.
+    ok = atomics:put((weir_pool_terms:pool(p))#pool.signals, ?SIGNAL_IDLE, 1),
+    [?assertEqual(ok, release(Claimer)) || Claimer <- Again],
+    manager(p) ! tick,
+    settle(p, 1),
+    ?assertMatch({ok, #{restarts := 0}}, weir_pool:info(p)).
 
 %% A start that fails does not end the pool, and is not repeated without a pause.
 a_failed_start_for_overflow_ends_no_pool_and_pauses(_Config) ->
@@ -518,31 +466,6 @@ a_check_that_hangs_is_killed_and_fails(_Config) ->
         ok = sys:resume(timer_server)
     end.
 
-claimed_workers_are_not_checked(_Config) ->
-    ok = weir_pool:start(p, pool(2, #{check => {asking(), ?HOUR}})),
-    Claimer = claimer(p),
-    [Other] = slots(p) -- [worker_of(Claimer)],
-    Good = fun() -> ok end,
-    [?assertEqual(Other, check_round(Good)) || _ <- [1, 2, 3]],
-    %% The manager has heard of the last round.
-    until(fun() -> info(reserved) =:= 0 end),
-    _ = sys:get_state(manager(p)),
-    ok = release(Claimer),
-    ?assertEqual(slots(p), [check_round(Good), answer(next_check(), Good)]),
-    ?assertMatch({ok, #{check_failures := 0, restarts := 0}}, weir_pool:info(p)).
-
-checked_workers_are_not_claimed(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
-    check_round(),
-    Check = {_, Worker} = next_check(),
-    ?assertMatch({ok, #{reserved := 1, claimed := 0}}, weir_pool:info(p)),
-    ?assertEqual({error, busy}, weir_pool:claim(p, fun(Pid) -> Pid end)),
-    ?assertEqual({ok, Worker}, weir_pool:pick(p)),
-    Waiter = weir_kit:start(fun weir_pool_test_lib:claim/0),
-    until(fun() -> info(waiting) =:= 1 end),
-    answer(Check, fun() -> ok end),
-    ?assertEqual({ok, Worker}, result(Waiter)).
-
 the_check_of_a_dead_worker_has_no_effect(_Config) ->
     each([#{}, ?ASYNC], fun(Opts) ->
         start(2, Opts#{check => {asking(), ?HOUR}}),
@@ -576,15 +499,3 @@ all_workers_are_checked_one_after_the_other(_Config) ->
      || _ <- [1, 2, 3, 4]
     ],
     ?assertEqual([Pid || {_, Pid} <- Workers], Checked).
-
-%% The next pool has its own checks, and ignores a check of the old pool.
-a_check_of_an_old_pool_has_no_effect(_Config) ->
-    ok = weir_pool:start(p, pool(1, #{check => {asking(), ?HOUR}})),
-    Check = {_, Worker} = first_check(),
-    kill_manager(p),
-    {ok, New} = claim(),
-    ?assertNotEqual(Worker, New),
-    answer(Check, fun() -> bad end),
-    ?assertEqual(New, check_round(fun() -> ok end)),
-    settle(p, 1),
-    ?assertEqual(0, info(check_failures)).

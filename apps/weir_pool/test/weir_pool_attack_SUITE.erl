@@ -24,8 +24,6 @@ holder(Before, Opts) ->
         {held, Pid, Worker} -> {Pid, Worker}
     end.
 
-%% ---------------------------------------------------------------- 1: dead workers
-
 a_worker_killed_in_a_claim_is_not_claimed_again(_Config) ->
     start(8),
     Crash = fun(Worker) ->
@@ -98,8 +96,6 @@ beside_spinners(Fun) ->
     end.
 
 spin() -> spin().
-
-%% ---------------------------------------------------------------- 2: processes that take long to die
 
 a_process_that_takes_long_to_die_keeps_nobody_waiting(_Config) ->
     [in_the_end(2, #{}, Served) || Served <- [fun beside_a_dying_claimer/0, fun beside_a_dying_waiter/0]].
@@ -204,8 +200,6 @@ hold(Test, Worker) ->
         let_go -> ok
     end.
 
-%% ---------------------------------------------------------------- 4: a new pool
-
 %% Finds dead claimers in a new pool, and in a pool that was started again.
 the_first_dead_claimer_of_a_pool_is_found_at_once(_Config) ->
     [
@@ -224,8 +218,6 @@ is_dead_claimer_found_at_once() ->
         weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()})
     end),
     Time < 500000.
-
-%% ---------------------------------------------------------------- 5: large pools
 
 %% Ten times the slots take some ten times as long, and not a hundred times.
 a_large_pool_starts_in_proportion(_Config) ->
@@ -292,8 +284,6 @@ small_pools(Max, While) ->
         false -> [Time]
     end.
 
-%% ---------------------------------------------------------------- 6: time-outs of others
-
 the_time_out_of_a_nested_claim_kills_only_its_worker(_Config) ->
     start(2),
     Test = self(),
@@ -314,8 +304,6 @@ the_time_out_of_a_nested_claim_kills_only_its_worker(_Config) ->
             ?assert(is_process_alive(Outer))
     end.
 
-%% ---------------------------------------------------------------- 8: resize with overflow
-
 %% A tick would find the surplus a second later, or more.
 shrinking_leaves_no_surplus(_Config) ->
     in_the_end(6, #{overflow => #{max => 3, linger => 0}}, fun() ->
@@ -328,8 +316,6 @@ shrinking_leaves_no_surplus(_Config) ->
 is_soon(Fun) ->
     {Time, _} = timer:tc(Fun),
     Time < 800000.
-
-%% ---------------------------------------------------------------- 9: least_loaded
 
 nobody_waits_beside_an_idle_worker(_Config) ->
     start(6, #{strategy => least_loaded}),
@@ -353,8 +339,6 @@ nobody_waits_beside_an_idle_worker(_Config) ->
     ?assertEqual(3, length(lists:usort(Blocked))),
     [?assertEqual({ok, pong}, weir_pool:call(p, ping, weir_kit:wait_ms())) || _ <- lists:seq(1, 1000)],
     [Worker ! go || Worker <- Blocked].
-
-%% ---------------------------------------------------------------- 10: as in poolboy and pooler
 
 %% The linger time begins at the release. The first edition took two seconds for a millisecond. A pool of size 0 has
 %% workers for overflow only.
@@ -412,8 +396,6 @@ an_overdue_claim_does_not_search_the_mailbox(_Config) ->
     %% The child's end and the deadline cross.
     ?assertEqual([], Claims(fun(_) -> Wait(1) end, 1, 300) -- [{ok, ok}, {error, timeout}]),
     same(messages, 1000000, weir_kit:queue_len(self())).
-
-%% ---------------------------------------------------------------- 11: cost
 
 %% The bounds are wide, as this is no benchmark. In the first edition a claim among 1,000 took thirty times as long.
 one_free_among_many_is_found_with_few_reads(_Config) -> until(fun is_one_free_found_with_few_reads/0).
@@ -499,8 +481,6 @@ use_once({waited, _} = Name) ->
     Tickets = [element(3, weir_pool:checkout(Name, 0)) || _ <- [1, 2]],
     {error, timeout} = weir_pool:claim(Name, fun ping/1, 5),
     [ok = weir_pool:checkin(Name, Ticket) || Ticket <- Tickets].
-
-%% ---------------------------------------------------------------- 12: small
 
 an_erased_dictionary_and_a_dead_claimer_leave_nothing(_Config) ->
     start(1, #{abandoned => free}),

@@ -16,8 +16,6 @@ with_pools(Size, Strategies, Fun) ->
         same(calls, 0, info(calls))
     end).
 
-%% ---------------------------------------------------------------- who gets them
-
 calls_are_answered_by_the_next(_Config) ->
     with_pools(3, ?WITHOUT_KEY, fun(Strategy) ->
         Answers = [weir_pool:call(p, {echo, N}) || N <- lists:seq(1, 60)],
@@ -233,8 +231,6 @@ calls_of_large_pools_are_spread(_Config) ->
         ?assertEqual(0, info(calls))
     end).
 
-%% ---------------------------------------------------------------- the count of calls
-
 %% Calls of a dead worker that the manager has not heard of, and of a worker by itself.
 calls_that_fail_at_once_are_counted_off(_Config) ->
     start_by(least_loaded, 1),
@@ -318,8 +314,6 @@ call_for_ever() ->
 tables() ->
     Tables = [Table || Table <- ets:all(), ets:info(Table, owner) =:= whereis(weir_pool_sup)],
     [{Table, ets:info(Table, size)} || Table <- Tables].
-
-%% ---------------------------------------------------------------- helpers
 
 start_by(Strategy, Size) ->
     Worker = #{worker => {weir_pool_call_worker, start_link, []}},

@@ -3,8 +3,6 @@
 
 -include("weir_pool_suite.hrl").
 
-%% ---------------------------------------------------------------- claims
-
 a_claim_has_a_worker_of_its_own_and_releases_it(_Config) ->
     start(3),
     Claim = fun(Fun) -> weir_pool:claim(p, Fun) end,
@@ -190,22 +188,6 @@ said(Do, Argument, Text) ->
             ?assertNotEqual({nomatch, Shown, Expected}, {string:find(Shown, Expected), Shown, Expected})
     end.
 
-a_claim_begins_with_the_slot_of_the_last_claim(_Config) ->
-    start(4),
-    Claim = fun() -> {ok, Worker} = weir_pool:claim(p, fun(W) -> W end), Worker end,
-    Worker = Claim(),
-    ?assertEqual([Worker], lists:usort([Claim() || _ <- lists:seq(1, 100)])),
-    %% While another claim holds the last slot, a claim gets another one.
-    {ok, Taken, Ticket} = weir_pool:checkout(p, #{}),
-    Other = Claim(),
-    ?assertEqual(Taken, Worker),
-    ?assertNotEqual(Worker, Other),
-    ok = weir_pool:checkin(p, Ticket),
-    ?assertEqual([Other], lists:usort([Claim() || _ <- lists:seq(1, 100)])),
-    %% The last slot may be gone when the pool has become smaller.
-    ok = weir_pool:resize(p, 1),
-    until(fun() -> {ok, lists:member(Claim(), workers(p))} =:= {ok, true} end).
-
 a_ticket_ends_its_own_claim_once(_Config) ->
     start(2),
     {ok, A, TicketA} = weir_pool:checkout(p, #{}),
@@ -378,8 +360,6 @@ leaves_it_busy(Wait) ->
     ?assertExit({timeout, _}, weir_pool:claim(p, TimeOut)),
     done.
 
-%% ---------------------------------------------------------------- the time-out covers the work
-
 -define(WORK(Timeout), #{timeout => Timeout, covers => work}).
 
 work_in_time_returns_its_result(_Config) ->
@@ -389,6 +369,9 @@ work_in_time_returns_its_result(_Config) ->
     ?assertEqual([Worker], workers(p)),
     {ok, nil} = weir_pool:claim(p, fun(_) -> nil end, ?WORK(infinity)),
     {error, no_pool} = weir_pool:claim(nosuch, fun(_) -> nil end, ?WORK(10)),
+    %% A time-out of 0 leaves no time for work.
+    {error, timeout} = weir_pool:claim(p, fun(_) -> error(unexpected) end, ?WORK(0)),
+    {error, no_pool} = weir_pool:claim(nosuch, fun(_) -> error(unexpected) end, ?WORK(0)),
     %% The time-out covers the wait for a worker, too.
     [Holder] = hold_all(),
     {error, timeout} = weir_pool:claim(p, fun(_) -> nil end, ?WORK(20)),
@@ -396,7 +379,7 @@ work_in_time_returns_its_result(_Config) ->
     await_waiting(1),
     let_go(Holder),
     ?assertEqual({ok, Worker}, result(Waiter)),
-    ?assertEqual(1, info(timeouts)),
+    ?assertEqual(2, info(timeouts)),
     at_rest(),
     no_messages().
 
@@ -458,11 +441,3 @@ work_and_its_caller_die_together(_Config) ->
      || Kill <- Kills, IsTrapping <- [false, true]
     ],
     ?assertEqual(4, info(abandoned)).
-
-a_time_out_of_0_leaves_no_time_for_work(_Config) ->
-    start(1),
-    {error, timeout} = weir_pool:claim(p, fun(_) -> error(unexpected) end, ?WORK(0)),
-    {error, timeout} = weir_pool:claim(p, fun(_) -> error(unexpected) end, [{covers, work}, {timeout, 0}]),
-    {error, no_pool} = weir_pool:claim(nosuch, fun(_) -> error(unexpected) end, ?WORK(0)),
-    ?assertEqual(2, info(timeouts)),
-    ?assertEqual([free], states()).

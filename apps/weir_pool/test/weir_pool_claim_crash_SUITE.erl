@@ -3,8 +3,6 @@
 
 -include("weir_pool_suite.hrl").
 
-%% ---------------------------------------------------------------- crashes
-
 %% Claimers are killed at random moments while they release workers, or give them back as failed. No slot is lost.
 claimers_killed_while_they_end_claims_cost_no_slot(_Config) ->
     each([replace, {wait, 60000}, free], fun(Abandoned) ->
@@ -124,29 +122,6 @@ in_work({Pid, Monitor} = Claimer) ->
             Result
     end.
 
-a_grant_of_a_dead_worker_is_repeated(_Config) ->
-    start(1),
-    [Worker] = workers(p),
-    [Holder] = hold_all(),
-    [{Pid, _} = Waiter, {SecondPid, _} = Second] = wait_in_order(2),
-    [true = erlang:suspend_process(P) || P <- [Pid, SecondPid]],
-    let_go(Holder),
-    %% The queue takes a grant back that is not taken over for long. The other waiter has the worker then, and does not
-    %% take it over either.
-    until(fun() -> info(waiting) < 2 end),
-    kill(Worker),
-    until(fun() -> not lists:member(workers(p), [[], [Worker]]) end),
-    true = erlang:resume_process(SecondPid),
-    %% The new one is the other's, since the first does not know yet that it has nothing.
-    New = claimed(Second),
-    none(dead_worker_given, [New || New =:= Worker]),
-    true = erlang:resume_process(Pid),
-    await_waiting(1),
-    let_go(Second),
-    ?assertEqual(New, claimed(Waiter)),
-    let_go(Waiter),
-    at_rest().
-
 %% Releasers that are killed between two steps. The steps are made here one by one.
 waiters_are_served_though_a_releaser_was_killed(_Config) ->
     start(1),
@@ -164,22 +139,6 @@ waiters_are_served_though_a_releaser_was_killed(_Config) ->
     %% Later wake-ups are sent again.
     until(fun() -> signals(?SIGNAL_WAKE) =:= 0 end),
     let_go(Second),
-    at_rest().
-
-%% A suspended queue keeps its waiters beyond their time. When it goes on, it answers them, and no worker is lost.
-a_queue_that_was_suspended_answers_all_waiters(_Config) ->
-    start(1),
-    [Holder] = hold_all(),
-    Queue = queue(p),
-    ok = sys:suspend(Queue),
-    Late = [claiming(#{timeout => 1}) || _ <- lists:seq(1, 5)],
-    %% A request, a cancellation, of each.
-    until(fun() -> weir_kit:queue_len(Queue) >= 10 end),
-    let_go(Holder),
-    ok = sys:resume(Queue),
-    Got = [Claimer || {Pid, _} = Claimer <- Late, receive {claimed, Pid, _} -> true after 0 -> false end],
-    [let_go(Claimer) || Claimer <- Got],
-    [?assertEqual({error, timeout}, result(Claimer)) || Claimer <- Late -- Got],
     at_rest().
 
 %% poolboy 137 and 58: the mailbox of the pool process is full of requests and cancellations, and has millions of

@@ -51,9 +51,11 @@ end_per_suite(_Config) -> weir_pool_prop_claimer:log_no_more().
 %% The options differ in what the pool does with the worker of a dead claimer, or of one that left it busy. Workers for
 %% overflow go at once, or linger. Checks fail by chance while the commands run.
 replaced(_Config) ->
-    Check = fun(_) -> rand:uniform(20) > 1 orelse ets:member(?TABLE, calm) end,
+    Check = fun(Worker) ->
+        weir_pool_prop_claimer:check(Worker, rand:uniform(20) > 1 orelse ets:member(?TABLE, calm))
+    end,
     holds(started(#{abandoned => replace, overflow => #{max => 2, linger => 0}, check => {Check, 5}})).
-waited_for(_Config) -> holds(started(#{abandoned => {wait, 50}, queue => lifo})).
+waited_for(_Config) -> holds(started(#{abandoned => {wait, 50}, queue => lifo, overflow => #{max => 2, linger => 0}})).
 freed(_Config) -> holds(started(#{abandoned => free, overflow => #{max => 2, linger => 20}})).
 
 %% Processes that connect themselves.

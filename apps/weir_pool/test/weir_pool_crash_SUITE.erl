@@ -3,8 +3,6 @@
 
 -include("weir_pool_suite.hrl").
 
-%% ---------------------------------------------------------------- workers
-
 %% The manager hears of a death after it has heard of the successor.
 late_messages_about_dead_workers_have_no_effect(_Config) ->
     ok = weir_pool:start(p, pool(2)),
@@ -28,8 +26,6 @@ late_messages_about_dead_workers_have_no_effect(_Config) ->
 supervised(Sup) ->
     [{_Slot, Worker, worker, _}] = supervisor:which_children(Sup),
     Worker.
-
-%% ---------------------------------------------------------------- supervisors of workers
 
 %% Workers that heed neither their link nor their supervisor, and announce themselves.
 stubborn(Size, Shutdown) ->
@@ -74,8 +70,6 @@ a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     ok = weir_pool:stop(p),
     no_stubborn().
 
-%% ---------------------------------------------------------------- managers and queues
-
 %% The manager has lost its queue, and waits for its worker to stop, when another process stops the pool.
 a_pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
     Test = self(),
@@ -98,17 +92,6 @@ a_pool_that_is_stopped_while_it_crashes_does_not_come_back(_Config) ->
 let_go() ->
     receive {stopping, Worker} -> Worker ! go end,
     let_go().
-
-a_pool_that_crashes_too_often_ends_its_supervisor(_Config) ->
-    Parent = start_parent({#{intensity => 1, period => 3600}, [weir_pool:child_spec(p, pool(2))]}),
-    kill_manager(p),
-    ?assert(settled(p, 2)),
-    kill(manager(p)),
-    await_down(Parent),
-    nothing_left_soon(),
-    ?assertEqual({error, no_pool}, weir_pool:pick(p)).
-
-%% ---------------------------------------------------------------- the registry
 
 %% A pool that dies while there is no registry, and is not started again, is cleaned up by the next one.
 the_next_registry_cleans_up_after_a_pool_that_died_without_one(_Config) ->
@@ -177,8 +160,6 @@ stopped_and_not_erased(Names) ->
 
 not_erased() -> maps:from_list([{Base, true} || {{weir_pool_registry, Base}} <- ets:tab2list(weir_pool_names)]).
 
-%% ---------------------------------------------------------------- the application
-
 pools_can_start_after_the_kill_of_their_supervisor(_Config) ->
     ok = weir_pool:start(p, pool(2)),
     Parent = start_parent({#{}, [weir_pool:child_spec(q, pool(1))]}),
@@ -216,8 +197,6 @@ a_supervised_pool_ends_with_the_application(_Config) ->
     await_down(Parent),
     nothing_left_soon(),
     ok = application:start(weir_pool).
-
-%% ---------------------------------------------------------------- others
 
 %% A process that is scanned for a global collection does some work, which shows in its reductions.
 restarts_scan_no_process(_Config) ->

@@ -3,8 +3,6 @@
 
 -include("weir_pool_suite.hrl").
 
-%% ---------------------------------------------------------------- overflow
-
 overflow_never_exceeds_its_maximum_while_workers_stop(_Config) ->
     each([1, 0], fun(Size) ->
         ok = weir_pool:start(p, slow_to_stop(Size, fun() -> ok end)),
@@ -87,8 +85,6 @@ stop_pool(Size) ->
 
 live_and_stopping() -> {info(live), info(stopping)}.
 
-%% ---------------------------------------------------------------- restarts of a pool
-
 -define(NAMES, [weir_pool_faults_1, weir_pool_faults_2, weir_pool_faults_3]).
 
 %% The workers have registered names. Each worker ends 150 ms after its supervisor has asked for that: by itself, or
@@ -124,8 +120,6 @@ named() ->
         end
     end.
 
-%% ---------------------------------------------------------------- dead workers
-
 %% The manager is suspended, so that it has never heard of the death sooner than the claimer.
 a_dead_idle_worker_is_not_checked_out(_Config) ->
     start(1),
@@ -158,8 +152,6 @@ a_dead_worker_that_the_queue_grants_is_not_checked_out(_Config) ->
     ok = sys:resume(manager(p)),
     {ok, Next, _} = result(Checkout),
     ?assertNotEqual(Worker, Next).
-
-%% ---------------------------------------------------------------- starts that are cut off
 
 %% A replacement or a resize times out, or the pool is drained, while a start function does not return. When it returns,
 %% the worker is stopped like any other, and counts as stopping until then.
@@ -197,8 +189,6 @@ a_resize_into_the_overflow_keeps_its_new_workers(_Config) ->
     ?assertEqual(ok, result(Resizer)),
     ?assertMatch({ok, #{live := 4, vacant := 0, restarts := 0}}, weir_pool:info(p)).
 
-%% ---------------------------------------------------------------- workers that unlink themselves
-
 an_unlinked_worker_is_replaced(_Config) ->
     ok = weir_pool:start(p, pool(1)),
     [
@@ -222,8 +212,6 @@ fail(Worker) ->
     {ok, Worker, Ticket} = weir_pool:checkout(p, weir_kit:wait_ms()),
     ok = weir_pool:checkin(p, Ticket, fail).
 
-%% ---------------------------------------------------------------- requests that take long
-
 %% Growth once took 13.7 s of the manager and 196 MB. The manager's reductions say whether it visits each new slot.
 a_pool_grows_to_a_million_slots_without_a_visit_to_each(_Config) ->
     ok = weir_pool:start(p, #{worker => none, strategy => direct}),
@@ -233,8 +221,6 @@ a_pool_grows_to_a_million_slots_without_a_visit_to_each(_Config) ->
     ?assertMatch({ok, [{far, 1_000_000}]}, weir_pool:added_workers(p)),
     {ok, 1_000_000} = weir_pool:connect(p, far),
     ?assertEqual({ok, self()}, weir_pool:pick(p, 1_000_000)).
-
-%% ---------------------------------------------------------------- starts
 
 %% A search of the mailbox takes a reduction or more for each message. The second start fails.
 a_start_does_not_search_the_mailbox_of_its_caller(_Config) ->
@@ -267,8 +253,6 @@ reductions_of(Fun, Messages) ->
         [monitor, {message_queue_data, off_heap}]
     ),
     result({Pid, Monitor}).
-
-%% ---------------------------------------------------------------- waiters that are not scheduled
 
 %% The queue measures time by messages to itself while claims wait. When each suspended waiter held the worker for five
 %% ticks, the queue handled 121 messages before the next waiter got the worker. With one tick for each, 41. Every waiter
@@ -325,8 +309,6 @@ a_waiter_whose_grant_was_taken_back_keeps_its_place_in_a_full_queue(_Config) ->
     _ = claimed(Third),
     let_go(Third).
 
-%% ---------------------------------------------------------------- tickets
-
 %% The worker was killed, or its claimer was, and the pool has replaced the worker. The test has the ticket of the
 %% claimer. Another claim may hold the successor.
 checkin_of_a_dead_worker_says_worker_down(_Config) ->
@@ -356,8 +338,6 @@ checked_out_elsewhere() ->
         receive never -> ok end
     end),
     receive {Pid, Claimed} -> {Claimer, Claimed} end.
-
-%% ---------------------------------------------------------------- calls of other pools
 
 %% The manager of a pool with one call polls it, while another pool has 10,000 calls under way. When the manager read
 %% the calls of all pools, three polls took 1,000 reductions without these calls, and 111,000 with them.

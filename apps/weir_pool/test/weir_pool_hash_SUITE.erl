@@ -92,27 +92,5 @@ size_limits(_Config) ->
     ?assertError(function_clause, weir_pool_hash:slot(key, Max + 1)),
     ?assertError(function_clause, weir_pool_hash:slot(key, 1.0)).
 
-%% A bignum would show on the heap: the process's minimum heap would not hold 100,000 of them without a collection.
-never_leaves_small_integers(_Config) ->
-    Hash = fun() ->
-        [weir_pool_hash:slot(Key, 134217727) || Key <- lists:seq(1, 20)],
-        {_, Before} = process_info(self(), total_heap_size),
-        hash_all(1000, 134217727),
-        {_, After} = process_info(self(), total_heap_size),
-        {_, Collections} = process_info(self(), garbage_collection),
-        exit({done, After - Before, proplists:get_value(minor_gcs, Collections)})
-    end,
-    {Pid, Monitor} = spawn_opt(Hash, [monitor, {min_heap_size, 1000}]),
-    receive
-        {'DOWN', Monitor, process, Pid, Reason} -> ?assertEqual({done, 0, 0}, Reason)
-    end.
-
-hash_all(0, _Size) ->
-    ok;
-hash_all(Key, Size) ->
-    Slot = weir_pool_hash:slot(Key, Size),
-    true = Slot =< Size,
-    hash_all(Key - 1, Size).
-
 quickcheck(Property, Tests) ->
     weir_kit_property:holds(Property, [{numtests, Tests}, quiet, noshrink]).

@@ -13,8 +13,6 @@ claim_all() ->
 
 slots_of(Tickets) -> lists:sort([weir_pool:slot(Ticket) || Ticket <- Tickets]).
 
-%% ---------------------------------------------------------------- tickets
-
 %% A slot has 4,096 generations. Until they come again, a late checkin ends no claim but its own. Then claims go on.
 a_late_checkin_ends_no_later_claim(_Config) ->
     ok = weir_pool:start(p, pool(1)),
@@ -29,8 +27,6 @@ a_late_checkin_ends_no_later_claim(_Config) ->
      || N <- lists:seq(1, 9999)
     ],
     ?assertMatch({ok, #{claims := 10000, claimed := 0}}, weir_pool:info(p)).
-
-%% ---------------------------------------------------------------- holders
 
 %% A process that copies the dictionary of another process is a holder of its own.
 a_copied_dictionary_makes_no_other_process_the_holder(_Config) ->
@@ -100,8 +96,6 @@ claimed_at_a_tick(Name) ->
     manager(Name) ! tick,
     {ok, #{claimed := Claimed}} = weir_pool:info(Name),
     Claimed.
-
-%% ---------------------------------------------------------------- searches
 
 %% The sizes are those about a word of the bitmap, and of a pool that has grown. Each search of the full pool hides
 %% slots.

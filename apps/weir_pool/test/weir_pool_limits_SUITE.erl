@@ -250,22 +250,7 @@ all_kinds_lose_nothing_in_ten_seconds(_Config) ->
         Members = connected_agents(),
         [Draining, _] = both(drained, pool_of(3)),
         {Claim, Drain} = drain_under_way(Draining),
-        Struck = [
-            {Name, Kind}
-         || {Kind, Opts} <- [
-                {dying, pool_of(3)},
-                {dying, async(pool_of(3))},
-                {replaced, pool_of(3, #{abandoned => replace})},
-                {free, pool_of(3, #{abandoned => free})},
-                {waited, pool_of(3, #{abandoned => {wait, 50}})},
-                {overflow, pool_of(1, #{overflow => #{max => 2, linger => 0}, backoff => {1, 20}})},
-                {covered, pool_of(3)},
-                {loaded, pool_of(3, #{strategy => least_loaded})},
-                {changed, pool_of(3)},
-                {checked, async(pool_of(3, #{check => {FailingCheck, 10}}))}
-            ],
-            Name <- both(Kind, Opts)
-        ],
+        Struck = [{Name, Deed, IsLast} || {Opts, Deed, IsLast} <- deeds(FailingCheck), Name <- both(struck, Opts)],
         Agents = queue:from_list([agent() || _ <- lists:seq(1, 220)]),
         Strike = fun() ->
             ok = atomics:put(Fails, 1, 1),
@@ -280,7 +265,7 @@ all_kinds_lose_nothing_in_ten_seconds(_Config) ->
                 rises(Checks, 10)
             end
         end,
-        full_for_a_time([Name || {Name, _} <- Struck], [Strike])
+        full_for_a_time([Name || {Name, _, _} <- Struck], [Strike])
     end).
 
 connected_agents() ->
@@ -296,43 +281,42 @@ blows(N, Struck, Agents) ->
     Left = lists:foldl(fun blow/2, Agents, Struck),
     receive after ?BLOW_MS -> blows(N - 1, Struck, Left) end.
 
-%% Does something to a pool by the first of the processes, which becomes the last, if it survives.
-blow({Name, Kind}, Agents) ->
+%% Has the first of the processes do something to a pool. The process becomes the last, or ends.
+blow({Name, Deed, IsLast}, Agents) ->
     {{value, Agent}, Others} = queue:out(Agents),
-    _ = ask(Agent, deed(Kind, Name)),
-    case Kind =:= replaced orelse Kind =:= free of
-        true ->
+    _ = ask(Agent, fun() -> Deed(Name) end),
+    case IsLast of
+        last ->
             Agent ! stop,
             Others;
-        false ->
+        lives ->
             queue:in(Agent, Others)
     end.
 
-deed(dying, Name) ->
-    fun() -> {ok, Worker} = weir_pool:pick(Name), exit(Worker, kill) end;
-deed(Kind, Name) when Kind =:= replaced; Kind =:= free ->
-    fun() -> weir_pool:checkout(Name, #{timeout => 10}) end;
-deed(waited, Name) ->
-    fun() -> weir_pool:claim(Name, fun(Worker) -> gen_server:call(Worker, {run, fun nap/0}, 1) end, 10) end;
-deed(overflow, Name) ->
-    fun() -> weir_pool:claim(Name, fun(_) -> nap() end, 100) end;
-deed(covered, Name) ->
-    fun() -> weir_pool:claim(Name, fun(_) -> nap() end, #{timeout => 10, covers => work}) end;
-deed(loaded, Name) ->
-    fun() -> weir_pool:call(Name, {run, fun nap/0}, 1) end;
-deed(changed, Name) ->
-    fun() ->
-        [
-            outcome(Change)
-         || Change <- [
-                fun() -> weir_pool:resize(Name, 5, 20) end,
-                fun() -> weir_pool:replace(Name, 1, 20) end,
-                fun() -> weir_pool:resize(Name, 3, infinity) end
-            ]
-        ]
-    end;
-deed(checked, Name) ->
-    fun() -> weir_pool:pick(Name) end.
+%% Kinds of pools, and what a process does to them: kills a worker, ends in a claim, lets a claim or a call time out.
+deeds(FailingCheck) ->
+    Kill = fun(Name) -> {ok, Worker} = weir_pool:pick(Name), exit(Worker, kill) end,
+    Checkout = fun(Name) -> weir_pool:checkout(Name, #{timeout => 10}) end,
+    Nap = {run, fun nap/0},
+    Wait = fun(Name) -> weir_pool:claim(Name, fun(Worker) -> gen_server:call(Worker, Nap, 1) end, 10) end,
+    Claim = fun(Opts) -> fun(Name) -> weir_pool:claim(Name, fun(_) -> nap() end, Opts) end end,
+    Change = fun(Name) ->
+        _ = outcome(fun() -> weir_pool:resize(Name, 5, 20) end),
+        _ = outcome(fun() -> weir_pool:replace(Name, 1, 20) end),
+        weir_pool:resize(Name, 3, infinity)
+    end,
+    [
+        {pool_of(3), Kill, lives},
+        {async(pool_of(3)), Kill, lives},
+        {pool_of(3, #{abandoned => replace}), Checkout, last},
+        {pool_of(3, #{abandoned => free}), Checkout, last},
+        {pool_of(3, #{abandoned => {wait, 50}}), Wait, lives},
+        {pool_of(1, #{overflow => #{max => 2, linger => 0}, backoff => {1, 20}}), Claim(#{timeout => 100}), lives},
+        {pool_of(3), Claim(#{timeout => 10, covers => work}), lives},
+        {pool_of(3, #{strategy => least_loaded}), fun(Name) -> weir_pool:call(Name, Nap, 1) end, lives},
+        {pool_of(3), Change, lives},
+        {async(pool_of(3, #{check => {FailingCheck, 10}})), fun weir_pool:pick/1, lives}
+    ].
 
 %% Takes longer than the calls of it wait.
 nap() -> receive after 20 -> ok end.
@@ -369,22 +353,19 @@ managers_that_are_killed_end_no_other_pool(_Config) ->
 %% The pool may end, as a supervisor's child does that dies too often.
 a_manager_that_is_killed_again_and_again_ends_no_other_pool(_Config) ->
     in_this_node(fun() ->
-        beside_others(1, #{}, fun([Name]) -> killed_managers(Name, 300) end)
+        beside_others(1, #{}, fun([Name]) ->
+            [
+                begin
+                    Manager = manager_of(Name),
+                    is_pid(Manager) andalso kill(Manager),
+                    ok = app_is_running(),
+                    weir_pool:start(Name, pool_of(1))
+                end
+             || _ <- lists:seq(1, 300)
+            ]
+        end)
     end).
 
-killed_managers(_Name, 0) ->
-    ok;
-killed_managers(Name, N) ->
-    case manager_of(Name) of
-        %% The supervisor starts another manager, or the pool is gone.
-        gone ->
-            ok = app_is_running(),
-            _ = weir_pool:start(Name, pool_of(1)),
-            killed_managers(Name, N);
-        Manager ->
-            kill(Manager),
-            killed_managers(Name, N - 1)
-    end.
 %% The supervisors of the pools wait for room, and the pools come back, also below a supervisor of the user's.
 managers_that_are_killed_at_the_limit_end_no_other_pool(_Config) ->
     in_node(fun() ->

@@ -31,7 +31,7 @@
 
 -export([open/0, close/0, log_to_table/0, log_no_more/0]).
 -export([start/4, tell/2, kill/1, kill_worker/1, started/0, note_crash/0, has_crashed/0]).
--export([violation/1, violations/0, most_abandoned/0]).
+-export([check/2, violation/1, violations/0, most_abandoned/0]).
 
 -define(TABLE, ?MODULE).
 
@@ -348,6 +348,12 @@ enter(Worker) ->
                     enter(Worker)
             end
     end.
+
+%% Checks the health of a worker, which no claimer uses meanwhile.
+check(Worker, IsGood) ->
+    enter(Worker),
+    leave(Worker),
+    IsGood.
 
 %% Two might see the same dead holder.
 replace_entry(Worker, Dead) ->

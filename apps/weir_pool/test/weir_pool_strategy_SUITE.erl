@@ -5,8 +5,6 @@
 
 -define(STRATEGIES, [round_robin, random, hash, direct, least_loaded, weir_pool_test_strategy]).
 
-%% ---------------------------------------------------------------- round robin
-
 %% No live slot gets more than any other, wherever the holes are.
 round_robin_with_holes_is_even(_Config) ->
     AllHoles = [
@@ -26,8 +24,6 @@ schedulers_start_apart(_Config) ->
     ok = weir_pool:start(p, pool(10 * length(Schedulers))),
     Firsts = [element(2, on_scheduler(S, fun() -> weir_pool:pick_slot(p) end)) || S <- Schedulers],
     ?assertEqual(length(Schedulers), length(lists:usort([(Slot - 1) div 10 || Slot <- Firsts])), Firsts).
-
-%% ---------------------------------------------------------------- hash
 
 keys_of_a_vacant_slot_spread_and_return(_Config) ->
     Size = 10,
@@ -59,8 +55,6 @@ the_last_worker_gets_all_keys(_Config) ->
     [Last] = workers(p),
     ?assertEqual([{ok, Last}], lists:usort([weir_pool:pick(p, Key) || Key <- lists:seq(1, 200)])),
     ?assertEqual([{ok, Last}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 20)])).
-
-%% ---------------------------------------------------------------- random
 
 %% Pairs of successive picks, and of picks with another in between, are as even as picks are.
 random_picks_do_not_depend_on_each_other(_Config) ->
@@ -98,8 +92,6 @@ pairs(Size, First, Second) ->
     Counts = tally(lists:zip(lists:sublist(First, N), lists:sublist(Second, N))),
     [maps:get({A, B}, Counts, 0) || A <- lists:seq(1, Size), B <- lists:seq(1, Size)].
 
-%% ---------------------------------------------------------------- vacant slots
-
 %% No live slot gets more than another, wherever the holes are; also with loads that are all alike. In the last pools
 %% draws are often in vain, and one of two or three live slots is chosen.
 vacant_slots_burden_no_other_slot(_Config) ->
@@ -127,8 +119,6 @@ many_processes_pick_evenly(_Config) ->
         ?assert(Strategy =/= round_robin orelse lists:max(Counts) =< Most, Counts),
         ?assertMatch({ok, #{picks := 60000, skips := 0, calls := 0}}, weir_pool:info(p))
     end).
-
-%% ---------------------------------------------------------------- least loaded
 
 %% Wherever it is, also if it is not idle: up to 32 slots are compared.
 least_loaded_takes_the_least(_Config) ->
@@ -191,8 +181,6 @@ draws_are_picks_or_skips(_Config) ->
         ]
     ].
 
-%% ---------------------------------------------------------------- direct
-
 direct_is_exact(_Config) ->
     [
         with_pool(direct, lists:duplicate(Size, filled), fun(_Pool, Workers) ->
@@ -211,8 +199,6 @@ direct_takes_the_next_filled_slot(_Config) ->
         Slots = [element(2, weir_pool:pick_slot(f, Key)) || Key <- lists:seq(1, 7)],
         ?assertEqual([2, 2, 5, 5, 5, 2, 2], Slots)
     end).
-
-%% ---------------------------------------------------------------- a module of the user's
 
 a_module_decides(_Config) ->
     with_pool(weir_pool_test_strategy, lists:duplicate(5, filled), fun(_Pool, Workers) ->
@@ -267,8 +253,6 @@ a_module_sees_the_pool(_Config) ->
         ?assertEqual({ok, Three}, weir_pool:pick(f, {do, Look})),
         ?assertEqual([{One, 5}, {undefined, 0}, {Three, 2}], receive {seen, Seen} -> Seen end)
     end).
-
-%% ---------------------------------------------------------------- all strategies
 
 hash_and_direct_refuse_keys_that_they_cannot_use(_Config) ->
     BadKeys = [0, -1, -(1 bsl 80), 1.0, one, {1}, <<1>>, "1", undefined],
@@ -342,8 +326,6 @@ picks_reach_all_slots_of_each_size(_Config) ->
          || Size <- [4, 30, 2, 1, 5]
         ]
     end).
-
-%% ---------------------------------------------------------------- helpers
 
 %% Calls Fun with a pool `f' and the workers in the order of their slots. The manager of the pool is this process, so
 %% no process changes the pool.
