@@ -249,14 +249,20 @@ a_child_spec_may_have_the_name_in_its_options(_Config) ->
     ?assert(settled(p, 2)),
     stop_parent(Parent).
 
+%% A drained pool stays down too.
 a_stopped_pool_stays_down_under_a_supervisor(_Config) ->
     Parent = start_parent({#{}, [weir_pool:child_spec(p, pool(2)), weir_pool:child_spec(q, pool(1))]}),
-    ?assertEqual(ok, weir_pool:stop(p)),
-    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
-    ?assertMatch({ok, _}, weir_pool:pick(q)),
-    ?assertMatch([undefined, _], lists:sort([Pid || {_, Pid, _, _} <- supervisor:which_children(Parent)])),
-    {ok, _} = supervisor:restart_child(Parent, {weir_pool, p}),
-    ?assert(settled(p, 2)),
+    [
+        begin
+            ?assertEqual(ok, Stop(p)),
+            ?assertEqual({error, no_pool}, weir_pool:pick(p)),
+            ?assertMatch({ok, _}, weir_pool:pick(q)),
+            ?assertMatch([undefined, _], lists:sort([Pid || {_, Pid, _, _} <- supervisor:which_children(Parent)])),
+            {ok, _} = supervisor:restart_child(Parent, {weir_pool, p}),
+            ?assert(settled(p, 2))
+        end
+     || Stop <- [fun weir_pool:stop/1, fun(Name) -> weir_pool:drain(Name, infinity) end]
+    ],
     ok = supervisor:terminate_child(Parent, {weir_pool, p}),
     ?assertEqual({error, no_pool}, weir_pool:pick(p)),
     stop_parent(Parent).

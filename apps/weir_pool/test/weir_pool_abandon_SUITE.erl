@@ -8,8 +8,6 @@ abandoned(N) ->
     manager(p) ! tick,
     until(fun() -> info(abandoned) =:= N orelse {abandoned, info(abandoned)} end).
 
-%% ---------------------------------------------------------------- the worker of an abandoned claim
-
 %% The longest time that the option `abandoned' takes.
 -define(LONG, {wait, 4294967295}).
 
@@ -51,7 +49,7 @@ start_one(Kind, Abandoned) ->
     settle_one(),
     hd(slots(p)).
 
-settle_one() -> until(fun() -> weir_pool_test_lib:is_free(p) andalso settled(p, 1) end).
+settle_one() -> until(fun() -> is_free(p) andalso settled(p, 1) end).
 
 connect(connected_otp) ->
     {ok, Pid} = weir_pool_test_worker:start_link(),
@@ -140,8 +138,6 @@ a_pool_in_use_has_one_tick_a_second(_Config) ->
     {monitors, Monitors} = process_info(Manager, monitors),
     ?assertEqual(1, length([Pid || {process, Pid} <- Monitors, Pid =:= element(1, Claimer)])).
 
-%% ---------------------------------------------------------------- live claimers
-
 %% The exception passes through, also if another process did the work.
 other_failures_release_the_worker(_Config) ->
     ok = weir_pool:start(p, pool(1)),
@@ -184,25 +180,6 @@ caught(Class, Reason, Opts) ->
     end.
 
 raise(Class, Reason) -> erlang:raise(Class, Reason, [{?MODULE, raise, 2, []}]).
-
-%% The pool stops the worker like a released worker: after `shutdown' milliseconds, unless it is idle earlier.
-the_worker_of_an_abandoned_claim_in_a_slot_given_up_stops(_Config) ->
-    Shrink = fun(_Claimer) -> ok = weir_pool:resize(p, 1) end,
-    Kill = fun(Claimer) ->
-        kill_claimer(Claimer),
-        abandoned(1)
-    end,
-    Orders = [[Shrink, fun weir_pool_test_lib:kill_and_tick/1], [Kill, Shrink]],
-    each([{Value, Order} || Value <- [replace, free, ?LONG], Order <- Orders], fun({Abandoned, Order}) ->
-        start(2, #{abandoned => Abandoned, shutdown => 50}),
-        {[Stays], [Goes]} = lists:partition(fun(Claimer) -> slot_of(Claimer) =:= 1 end, [claimer(p), claimer(p)]),
-        [busy(worker_of(Claimer)) || Claimer <- [Stays, Goes]],
-        [Do(Goes) || Do <- Order],
-        await_down(worker_of(Goes)),
-        idle(worker_of(Stays)),
-        ok = release(Stays),
-        settle(p, 1)
-    end).
 
 %% A pool without intensity ends.
 failed_starts_of_replacements_count_as_restarts(_Config) ->
@@ -270,7 +247,7 @@ a_killed_claimer() ->
 %% A task claims a worker and has another process do the work. The caller or the other process is killed.
 a_killed_caller() -> kill_work(fun(Caller, _Child) -> kill(Caller) end).
 
-work_that_is_killed() -> kill_work(fun({Pid, _}, Child) -> kill(Child), weir_kit:await_down(Pid) end).
+work_that_is_killed() -> kill_work(fun({Pid, _}, Child) -> kill(Child), await_down(Pid) end).
 
 kill_work(Kill) ->
     Test = self(),
@@ -296,7 +273,7 @@ a_call_in_a_claim(Opts) ->
     ?assertExit({timeout, _}, weir_pool:claim(p, fun(Worker) -> gen_server:call(Worker, Hang, 1) end, Opts)),
     self().
 
-%% Another process gives the worker back.
+%% Has a process other than the claimer give the worker back.
 a_failed_one() ->
     {ok, _, Ticket} = weir_pool:checkout(p, 0),
     ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(p, Ticket, fail) end))),
@@ -313,8 +290,6 @@ a_claim_of_a_call_by_name_is_abandoned_too(_Config) ->
         abandoned(1),
         await_down(Worker)
     end).
-
-%% ---------------------------------------------------------------- overflow
 
 overflow(Max, Linger) -> #{overflow => #{max => Max, linger => Linger}}.
 
@@ -360,9 +335,8 @@ claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
     until(fun() -> info(live) =:= 4 end),
     ok = release(First).
 
-%% Workers do not stop while they are claimed (poolboy's issues 29 to 89), although the claims last longer than a pool
-%% keeps workers in any case, and the pool does not shrink below its size. The workers start again, and the pool counts
-%% no restart.
+%% Workers do not stop while they are claimed (poolboy's issues 29 to 89). The claims last longer than a pool keeps
+%% workers in any case. The pool does not shrink below its size. The workers start again, and no restart is counted.
 workers_for_overflow_stop_when_they_are_released(_Config) ->
     start(1, overflow(2, 0)),
     Regular = slots(p),
@@ -422,8 +396,6 @@ a_pool_of_size_0_starts_workers_on_demand(_Config) ->
         settle(p, 0),
         ?assertEqual([], slots(p))
     end).
-
-%% ---------------------------------------------------------------- checks
 
 each_result_but_ok_and_true_replaces_the_worker(_Config) ->
     Failures = [

@@ -168,32 +168,6 @@ full(0, _Min, _Max) -> 0;
 full(1, Min, _Max) -> Min;
 full(Attempts, Min, Max) -> min(Max, 2 * full(Attempts - 1, Min, Max)).
 
-%% No process waits for the old worker to stop, neither in a replacement nor in a pool that shrinks (pooler's issue
-%% 104).
-a_worker_that_is_slow_to_stop_delays_no_change(_Config) ->
-    each([#{}, ?ASYNC], fun(Start) ->
-        Slow = #{worker => {weir_pool_test_worker, start_slow_to_stop, [self()]}, shutdown => infinity},
-        ok = weir_pool:start(p, pool(3, maps:merge(Slow, Start))),
-        until(fun() -> settled(p, 3) end),
-        [Old, Second, Third] = slots(p),
-        ?assertEqual(ok, weir_pool:replace(p, 1)),
-        receive {stopping, Old} -> ok end,
-        ?assertNot(lists:member(Old, slots(p))),
-        kill(Second),
-        until(fun() -> settled(p, 3) andalso not lists:member(Second, slots(p)) end),
-        ?assertEqual(ok, weir_pool:resize(p, 2)),
-        receive {stopping, Third} -> ok end,
-        ?assertEqual(ok, weir_pool:resize(p, 4)),
-        until(fun() -> settled(p, 4) end),
-        Now = slots(p),
-        ?assertNot(lists:member(Third, Now)),
-        [Pid ! go || Pid <- [Old, Third]],
-        [await_down(Pid) || Pid <- [Old, Third]],
-        Stopper = weir_kit:start(fun() -> weir_pool:stop(p) end),
-        [receive {stopping, Pid} -> Pid ! go end || Pid <- Now],
-        ?assertEqual(ok, result(Stopper))
-    end).
-
 %% Starts that are under way for slots that the pool has no more, or has again.
 the_size_can_change_while_workers_start(_Config) ->
     ok = weir_pool:start(p, gated_pool(6)),

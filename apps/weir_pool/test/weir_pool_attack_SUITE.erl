@@ -251,22 +251,15 @@ a_large_pool_ends_beside_others(_Config) -> until(fun ends_beside_others/0).
 
 ends_beside_others() ->
     ok = weir_pool:start(p, pool(weir_kit:long(5000, 10000))),
-    Test = self(),
-    Ending = spawn(fun() -> Test ! {stopped, timer:tc(fun() -> weir_pool:stop(p) end)} end),
+    {Pid, _} = Ending = weir_kit:start(fun() -> timer:tc(fun() -> weir_pool:stop(p) end) end),
     until(fun() -> weir_pool:pick(p) =:= {error, no_pool} end),
     %% Small pools start and stop also while the terms of the large pool are erased.
-    Times = small_pools(500, fun() -> not is_stopped(Ending) orelse is_anything_to_erase() end),
-    Stopped =
-        receive
-            {stopped, {Time, ok}} -> Time
-        end,
-    Median = median(Times),
+    Times = small_pools(500, fun() -> is_process_alive(Pid) orelse is_anything_to_erase() end),
+    {Stopped, ok} = result(Ending),
     ct:pal("us: stop of all slots ~b, ~b small pools beside it ~b, at most ~b", [
-        Stopped, length(Times), Median, lists:max(Times)
+        Stopped, length(Times), median(Times), lists:max(Times)
     ]),
-    Median < 250000 andalso lists:max(Times) < 5000000 andalso Stopped < 5000000.
-
-is_stopped(Process) -> not is_process_alive(Process).
+    median(Times) < 250000 andalso lists:max(Times) < 5000000 andalso Stopped < 5000000.
 
 is_anything_to_erase() -> [] =/= [Base || {{weir_pool_registry, Base}} <- ets:tab2list(weir_pool_names)].
 
@@ -282,26 +275,6 @@ small_pools(Max, While) ->
     case While() of
         true -> [Time | small_pools(Max - 1, While)];
         false -> [Time]
-    end.
-
-the_time_out_of_a_nested_claim_kills_only_its_worker(_Config) ->
-    start(2),
-    Test = self(),
-    Hang = {run, fun() -> receive go -> ok end end},
-    Nested = fun(Outer) ->
-        weir_pool:claim(p, fun(Inner) ->
-            Test ! {nested, Outer, Inner},
-            gen_server:call(Inner, Hang, 1)
-        end)
-    end,
-    ?assertExit({timeout, _}, weir_pool:claim(p, Nested)),
-    receive
-        {nested, Outer, Inner} ->
-            await_down(Inner),
-            %% The manager answers when it has handled all earlier messages.
-            _ = sys:get_state(manager(p)),
-            ?assertEqual(1, info(abandoned)),
-            ?assert(is_process_alive(Outer))
     end.
 
 %% A tick would find the surplus a second later, or more.

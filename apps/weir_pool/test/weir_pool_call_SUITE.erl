@@ -16,15 +16,18 @@ with_pools(Size, Strategies, Fun) ->
         same(calls, 0, info(calls))
     end).
 
-calls_are_answered_by_the_next(_Config) ->
+calls_and_casts_go_to_the_next(_Config) ->
     with_pools(3, ?WITHOUT_KEY, fun(Strategy) ->
         Answers = [weir_pool:call(p, {echo, N}) || N <- lists:seq(1, 60)],
         ?assertEqual(lists:seq(1, 60), [N || {ok, {_, N}} <- Answers]),
-        Answering = lists:usort([Worker || {ok, {Worker, _}} <- Answers]),
-        case Strategy of
-            weir_pool_test_strategy -> ?assertEqual([hd(workers(p))], Answering);
-            _ -> ?assertEqual(lists:sort(workers(p)), Answering)
-        end
+        [?assertEqual(ok, weir_pool:cast(p, {tell, self(), N})) || N <- lists:seq(1, 60)],
+        Told = [receive {told, Worker, N} -> Worker end || N <- lists:seq(1, 60)],
+        Expected =
+            case Strategy of
+                weir_pool_test_strategy -> [hd(workers(p))];
+                _ -> lists:sort(workers(p))
+            end,
+        ?assertEqual({Expected, Expected}, {lists:usort([Worker || {ok, {Worker, _}} <- Answers]), lists:usort(Told)})
     end).
 
 calls_and_casts_by_key_go_to_the_worker_of_the_key(_Config) ->
@@ -39,13 +42,6 @@ calls_and_casts_by_key_go_to_the_worker_of_the_key(_Config) ->
             end
          || Key <- keys(4, Strategy)
         ]
-    end).
-
-casts_go_to_the_next(_Config) ->
-    with_pools(3, ?WITHOUT_KEY, fun(_Strategy) ->
-        [?assertEqual(ok, weir_pool:cast(p, {tell, self(), N})) || N <- lists:seq(1, 30)],
-        Told = [receive {told, Worker, N} -> Worker end || N <- lists:seq(1, 30)],
-        ?assertEqual([], lists:usort(Told) -- workers(p))
     end).
 
 %% Exits are those of gen_server:call/3.
@@ -182,7 +178,7 @@ calls_only_while_there_is_room(_Config) ->
     Ask = fun() -> weir_pool:call_within(p, {wait, Test}, infinity, 3) end,
     _ = [weir_kit:start(Ask) || _ <- lists:seq(1, 500)],
     {Busy, Waiting} = told(500, 0, 0),
-    weir_kit:none(calls_without_room, [Waiting || Waiting > 6]),
+    none(calls_without_room, [Waiting || Waiting > 6]),
     ?assertEqual(500, Busy + Waiting),
     {ok, 2} = weir_pool:broadcast(p, answer),
     _ = [receive {'DOWN', _, process, _, {returned, {ok, answered}}} -> ok end || _ <- lists:seq(1, Waiting)],
@@ -241,8 +237,7 @@ calls_that_fail_at_once_are_counted_off(_Config) ->
     ?assertEqual(0, info(calls)),
     ok = sys:resume(manager(p)),
     ok = weir_pool:stop(p),
-    Life = weir_pool_test_lib:pool(1, #{strategy => least_loaded}),
-    ok = weir_pool:start(p, Life),
+    ok = weir_pool:start(p, pool(1, #{strategy => least_loaded})),
     Self = fun() -> exception(fun() -> weir_pool:call(p, ping) end) end,
     ?assertMatch({ok, {exit, {calling_self, _}}}, weir_pool:call(p, {run, Self})),
     ?assertEqual(0, info(calls)).
@@ -252,8 +247,7 @@ calls_that_fail_at_once_are_counted_off(_Config) ->
 callers_killed_at_random_moments_are_counted_off(_Config) ->
     Tables = tables(),
     start_by(least_loaded, 3),
-    Pool = weir_pool_test_lib:pool(1, #{strategy => least_loaded}),
-    ok = weir_pool:start(q, Pool),
+    ok = weir_pool:start(q, pool(1, #{strategy => least_loaded})),
     Waits = {run, fun() -> receive idle -> ok end end},
     Living = [weir_kit:start(fun() -> weir_pool:call(q, Waits, infinity) end) || _ <- [1, 2, 3]],
     until(fun() -> info(q, calls) =:= 3 end),
@@ -277,12 +271,11 @@ callers_killed_at_random_moments_are_counted_off(_Config) ->
     [begin Worker ! idle, ?assertEqual({ok, ok}, result(Caller)) end || Caller <- Living],
     %% The callers of a pool that was killed leave nothing either.
     Last = calling_for_ever(50),
-    weir_pool_test_lib:kill_manager(p),
+    kill_manager(p),
     [kill(Victim) || Victim <- Last],
-    until(fun() -> weir_pool_test_lib:settled(p, 3) end),
+    until(fun() -> settled(p, 3) end),
     is_counted_right(),
-    ok = weir_pool:stop(q),
-    ok = weir_pool:stop(p),
+    [ok = weir_pool:stop(Name) || Name <- [p, q]],
     until(fun() -> tables() =:= Tables orelse tables() end).
 
 %% Waits until no call is counted, and checks that each new call is.

@@ -29,8 +29,6 @@ all_gone() ->
     ?assertEqual([], workers_alive()),
     nothing_left_soon().
 
-%% ---------------------------------------------------------------- resize
-
 %% Words, terms and processes are those of the new size.
 picks_get_workers_during_changes(_Config) ->
     each([#{}, ?ASYNC, #{restart => temporary, shutdown => brutal_kill}], fun(Opts) ->
@@ -52,7 +50,7 @@ picks_get_workers_during_changes(_Config) ->
             end
          || _ <- lists:seq(1, weir_kit:long(40, 100))
         ],
-        weir_kit:none(wrong_picks, stop_pickers(Pickers)),
+        none(wrong_picks, stop_pickers(Pickers)),
         settle(p, 1),
         ok = weir_pool:stop(p),
         all_gone()
@@ -129,7 +127,7 @@ workers_finish_their_work_before_they_stop(_Config) ->
         idle(Second),
         _ = Waits =:= waits andalso ?assertEqual(ok, result(Changer)),
         await_down(Second),
-        weir_kit:same(did, [1, 2, 3], [N || {did, N} <- weir_kit:take_messages()])
+        same(did, [1, 2, 3], [N || {did, N} <- weir_kit:take_messages()])
     end).
 
 a_change_that_fails_changes_nothing(_Config) ->
@@ -221,8 +219,8 @@ new_workers(Before) ->
         end
     end).
 
-%% A slot stays vacant if its start function returned `ignore', or its worker is not restarted. Nothing else of it is
-%% left, and a replacement fills it.
+%% A slot stays vacant if its start function returned `ignore', or its worker is not restarted. The slot's supervisor
+%% ends, and a replacement fills the slot.
 vacant_slots_stay_vacant(_Config) ->
     each([#{restart => temporary}, maps:put(restart, temporary, ?ASYNC)], fun(Opts) ->
         Starts = counters:new(4, []),
@@ -244,17 +242,6 @@ vacant_slots_stay_vacant(_Config) ->
         ?assertEqual(ok, weir_pool:replace(p, 3)),
         ?assertMatch([_, undefined, Another, undefined] when is_pid(Another), slots(p))
     end).
-
-%% The first array has 16 slots or more. Claims made before it is not the only one are released after.
-claims_in_a_pool_that_has_grown_often_end(_Config) ->
-    ok = weir_pool:start(p, pool(10)),
-    Claimers = [claimer(p) || _ <- lists:seq(1, 10)],
-    [ok = weir_pool:resize(p, Size) || Size <- [16, 17, 60, 300]],
-    More = [claimer(p) || _ <- lists:seq(11, 300)],
-    ?assertEqual(lists:seq(1, 300), lists:sort([slot_of(Claimer) || Claimer <- Claimers ++ More])),
-    ?assertMatch({ok, #{claimed := 300}}, weir_pool:info(p)),
-    [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers ++ More],
-    settle(p, 300).
 
 %% Slots for overflow become others, and others become such, with the workers that they have. Only the dead worker of a
 %% regular slot has a successor.
@@ -298,32 +285,6 @@ a_resize_takes_over_a_start_for_overflow_that_fails(_Config) ->
         ?assertEqual(Result, result(Resizer)),
         go(Third, {error, no}),
         settle(p, Size)
-    end).
-
-%% The surplus workers become workers for overflow. The pool stops them when they are idle, whether they were claimed
-%% before or not, and however that claim ends.
-shrinking_leaves_no_surplus_workers(_Config) ->
-    Ends = [
-        {fun weir_pool_test_lib:release/1, free},
-        {fun weir_pool_test_lib:kill_claimer/1, free},
-        {fun weir_pool_test_lib:kill_claimer/1, {wait, 1000}},
-        {fun weir_pool_test_lib:kill_claimer/1, replace}
-    ],
-    each([{Linger, End} || Linger <- [0, 20], End <- Ends], fun({Linger, {End, Abandoned}}) ->
-        start(3, #{overflow => #{max => 2, linger => Linger}, abandoned => Abandoned}),
-        Claimers = [claimer(p) || _ <- [1, 2, 3]],
-        ok = weir_pool:resize(p, 1),
-        ?assertMatch({ok, #{size := 1, limit := 3, live := 3, claimed := 3}}, weir_pool:info(p)),
-        [End(Claimer) || Claimer <- Claimers],
-        %% Does not wait for the manager's own tick, this time.
-        manager(p) ! tick,
-        settle(p, 1),
-        %% There is room for others.
-        More = [claimer(p) || _ <- [1, 2, 3]],
-        ?assertMatch({ok, #{live := 3}}, weir_pool:info(p)),
-        ok = weir_pool:resize(p, 2),
-        [?assertEqual(ok, release(Claimer)) || Claimer <- More],
-        settle(p, 2)
     end).
 
 a_resize_beside_a_resize_is_refused(_Config) ->
@@ -383,8 +344,6 @@ changes_that_cannot_be_made_are_refused(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:resize(no_such, 1)),
     ?assertEqual({error, no_pool}, weir_pool:replace(no_such, 1)).
 
-%% ---------------------------------------------------------------- replace
-
 %% A waiter gets the new worker, or the old one if the new one has died.
 a_replacement_waits_for_the_end_of_the_claim(_Config) ->
     Ends = [
@@ -442,29 +401,6 @@ the_holder_of_a_worker_cannot_wait_for_itself(_Config) ->
     ?assertEqual(ok, weir_pool:drain(p, infinity)),
     all_gone().
 
-%% Given up, or one for overflow, where a worker that was replaced would be one too many: while it starts, and while it
-%% waits.
-a_replacement_in_a_slot_given_up_ends(_Config) ->
-    each([#{}, #{overflow => #{max => 2, linger => 0}}], fun(Opts) ->
-        Mode = switched(2, Opts),
-        switch(Mode, signals),
-        First = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
-        Blocked = await_blocked(1),
-        ok = weir_pool:resize(p, 1),
-        go(Blocked, start),
-        ?assertEqual({error, no_slot}, result(First)),
-        settle(p, 1),
-        switch(Mode, start),
-        ok = weir_pool:resize(p, 2),
-        Claimers = [claimer(p), claimer(p)],
-        Second = weir_kit:start(fun() -> weir_pool:replace(p, 2) end),
-        until(fun() -> word(p, 2) =:= marked end),
-        ok = weir_pool:resize(p, 1),
-        ?assertEqual({error, no_slot}, result(Second)),
-        [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
-        settle(p, 1)
-    end).
-
 a_replacement_whose_new_supervisor_is_killed_fails(_Config) ->
     Mode = switched(1, #{}),
     switch(Mode, signals),
@@ -488,8 +424,6 @@ a_replacement_does_not_wait_for_a_check(_Config) ->
         settle(p, 1),
         ?assertEqual({[New], 0}, {slots(p), info(check_failures)})
     end).
-
-%% ---------------------------------------------------------------- drain
 
 a_drain_stops_an_idle_pool(_Config) ->
     Pools = [pool(3), pool(3, ?ASYNC), #{size => 3, worker => none}, #{worker => none}],
@@ -621,19 +555,6 @@ a_drain_goes_on_without_its_caller(_Config) ->
     kill(Drainer),
     ok = release(Claimer),
     nothing_left_soon().
-
-a_drained_pool_stays_down_under_a_supervisor(_Config) ->
-    Parent = start_parent({#{}, [weir_pool:child_spec(p, pool(2))]}),
-    ?assertEqual(ok, weir_pool:drain(p, infinity)),
-    ?assertEqual({error, no_pool}, weir_pool:pick(p)),
-    ?assertMatch([{{weir_pool, p}, undefined, _, _}], supervisor:which_children(Parent)),
-    all_gone(),
-    {ok, _} = supervisor:restart_child(Parent, {weir_pool, p}),
-    settle(p, 2),
-    stop_parent(Parent),
-    all_gone().
-
-%% ---------------------------------------------------------------- the application's environment
 
 with_environment(Pools, Fun) ->
     ok = application:stop(weir_pool),

@@ -7,8 +7,6 @@
 -define(TARGET, 1000).
 -define(INTERVAL, 20000).
 
-%% ---------------------------------------------------------------- the second implementation
-
 %% The pseudo code of RFC 8289, section 5, line by line; its queue is a list of arrival times, the first who came first.
 -record(rfc, {queue = [], first_above_time = 0, dropping = false, drop_next = 0, count = 0, lastcount = 0}).
 
@@ -54,8 +52,6 @@ rfc_while(_Now, P, Dropped, Q) ->
     {P, lists:reverse(Dropped), Q}.
 
 rfc_control_law(T, Count) -> T + trunc(?INTERVAL / math:sqrt(Count)).
-
-%% ---------------------------------------------------------------- the module, with a queue around it
 
 %% Same result as rfc_deque/2: who is served, who was dropped before.
 deque(Now, Queue, Codel) -> deque(Now, Queue, [], Codel).
@@ -124,8 +120,6 @@ phase({N, Tenths, Gap}) ->
      || I <- lists:seq(1, N)
     ]).
 
-%% ---------------------------------------------------------------- single steps
-
 new() -> weir_pool_codel:new(?TARGET, ?INTERVAL, none).
 
 offer(Waited, Now, Codel) -> weir_pool_codel:offer(Waited, 10, Now, Codel).
@@ -150,8 +144,6 @@ never_drops_the_last(_Config) ->
         [Codel, run_until(0, 5 * ?INTERVAL, Late)]
     ),
     {drop, _} = weir_pool_codel:offer(100 * ?TARGET, 1, 6 * ?INTERVAL, Codel).
-
-%% ---------------------------------------------------------------- whole queues
 
 %% Serves PerSecond waiters a second for five seconds, one after the other, while Load times as many come. Returns the
 %% microseconds that the waiters served in the last four seconds have waited, and the number of dropped waiters.

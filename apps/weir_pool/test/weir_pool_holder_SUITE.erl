@@ -97,8 +97,8 @@ claimed_at_a_tick(Name) ->
     {ok, #{claimed := Claimed}} = weir_pool:info(Name),
     Claimed.
 
-%% The sizes are those about a word of the bitmap, and of a pool that has grown. Each search of the full pool hides
-%% slots.
+%% The sizes are those about a word of the bitmap, and of a pool that has grown between its claims. Each search of the
+%% full pool hides slots.
 each_checkin_makes_its_slot_found(_Config) ->
     each([[1], [55], [56], [57], [113], [20, 60, 200]], fun(Sizes) ->
         [
@@ -202,12 +202,15 @@ a_tick_shows_free_slots(_Config) ->
         slots_of(Tickets) =:= Free
     end).
 
-%% Starts a pool that grows through these sizes, claims all workers, and searches twice in vain. Returns the tickets in
-%% the order of the slots.
+%% Starts a pool that grows through these sizes, claims all workers of each size, and searches twice in vain. Returns
+%% the tickets in the order of the slots.
 fill([First | Grown], Opts) ->
     ok = weir_pool:start(p, pool(First, Opts)),
-    [ok = weir_pool:resize(p, Size) || Size <- Grown],
-    Tickets = claim_all(),
+    Grow = fun(Size) ->
+        ok = weir_pool:resize(p, Size),
+        claim_all()
+    end,
+    Tickets = claim_all() ++ lists:flatmap(Grow, Grown),
     ?assertEqual(lists:seq(1, lists:last([First | Grown])), slots_of(Tickets)),
     [{error, busy} = claim_elsewhere() || _ <- [1, 2]],
     lists:sort(fun(A, B) -> weir_pool:slot(A) =< weir_pool:slot(B) end, Tickets).

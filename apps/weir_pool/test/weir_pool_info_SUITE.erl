@@ -55,7 +55,7 @@ waits_are_no_longer_than_their_claims(_Config) ->
     until(fun() -> info(f, waiting) =:= 2 end),
     ok = weir_pool:checkin(f, Ticket),
     [?assertEqual({ok, done}, result(Waiter)) || Waiter <- Waiters],
-    until(fun() -> weir_pool_test_lib:is_nobody_waiting(f) end),
+    until(fun() -> is_nobody_waiting(f) end),
     #{longest_wait_ms := Longest} = Info = counts(),
     ?assertMatch(#{waiting := 0, oldest_wait_ms := 0, waits := 2}, Info),
     %% Both times are rounded down, but not from the same moment.
@@ -90,7 +90,7 @@ claims_waits_and_refusals_are_counted(Config) ->
     end.
 
 claims_that_are_not_ended_as_they_should_be() ->
-    until(fun() -> weir_pool_test_lib:is_nobody_waiting(f) end),
+    until(fun() -> is_nobody_waiting(f) end),
     {ok, _, Ticket} = weir_pool:checkout(f, 0),
     ok = weir_pool:checkin(f, Ticket, fail),
     ?assertExit(mine, weir_pool:claim(f, fun(_) -> exit(mine) end)),
@@ -110,7 +110,7 @@ claims_stay_counted_when_slots_change(_Config) ->
     ],
     lists:foldl(
         fun({Size, Claims, Change}, Before) ->
-            until(fun() -> weir_pool_test_lib:settled(f, Size) end),
+            until(fun() -> settled(f, Size) end),
             [claim_all(Size) || _ <- lists:seq(1, Claims div Size)],
             ?assertMatch(#{claims := N} when N =:= Before + Claims, counts()),
             Change(),
@@ -155,7 +155,7 @@ info_has_the_last_start_that_failed(_Config) ->
     ok = weir_pool:start(f, script(2, Script)),
     ?assertMatch(#{start_error := none, start_failures := 0}, counts()),
     kill(lists:last(workers(f))),
-    until(fun() -> weir_pool_test_lib:settled(f, 2) end),
+    until(fun() -> settled(f, 2) end),
     MFA = {weir_pool_test_worker, start_script, nonsense},
     ?assertEqual({2, {bad_return, MFA}}, info(f, start_error)),
     ?assertMatch(#{start_failures := 3, restarts := 1}, counts()),

@@ -15,8 +15,6 @@
 %% Milliseconds between two blows in the long outage.
 -define(BLOW_MS, 250).
 
-%% ---------------------------------------------------------------- single kinds
-
 %% Starts pools of many kinds, to which nothing happens. A check that could not be made is no failure of the worker.
 untouched(Checks) ->
     Check = fun(_Worker) -> counters:add(Checks, 1, 1) end,
@@ -108,23 +106,30 @@ connected(Name, Slot, Agent) ->
 %% A change in the outage is made, or refused, or its caller hears that there is no process for the change. The pool is
 %% whole either way.
 changes_are_made_or_refused(_Config) ->
-    Changes = [{resize, 6}, {resize, 1}, replace],
+    Changes = [{resize, 6}, {resize, 1}, replace, drain],
     in_node(fun() -> outage([{pool_of(3), fun(Name) -> changing(Name, Change) end} || Change <- Changes]) end).
 
 changing(Name, Change) ->
     Agent = agent(),
+    Change =:= drain andalso forget_pool(Name),
+    remember(Name),
     fun() ->
         Asked = ask(Agent, fun() -> change(Name, Change) end),
         fun() -> is_made_or_refused(Name, Change, answer(Asked)) end
     end.
 
 change(Name, {resize, Size}) -> weir_pool:resize(Name, Size, 30_000);
-change(Name, replace) -> weir_pool:replace(Name, 1, 30_000).
+change(Name, replace) -> weir_pool:replace(Name, 1, 30_000);
+change(Name, drain) -> weir_pool:drain(Name, infinity).
 
 is_made_or_refused(Name, {resize, Size}, {returned, ok}) -> sized(Name, Size);
 is_made_or_refused(Name, {resize, _}, _Refused) -> sized(Name, 3);
 is_made_or_refused(Name, replace, {returned, ok}) -> kept(Name, [2, 3]);
-is_made_or_refused(Name, replace, _Refused) -> kept(Name, [1, 2, 3]).
+is_made_or_refused(Name, drain, {returned, ok}) -> same({drained, Name}, false, lists:member(Name, weir_pool:pools()));
+is_made_or_refused(Name, _, _Refused) ->
+    ok = same_manager(Name),
+    ok = kept(Name, [1, 2, 3]),
+    sized(Name, 3).
 
 %% Returns a claim, and the drain that waits for its end.
 drain_under_way(Name) ->
@@ -135,28 +140,8 @@ drain_under_way(Name) ->
     {Claim, Drain}.
 
 drained(Name, Drain) ->
-    same({drained, Name}, {returned, ok}, answer(Drain)),
-    same({drained, Name}, false, lists:member(Name, weir_pool:pools())).
-
-%% The drain begins in the outage. Afterwards the pool is drained, or as it was.
-a_drain_is_made_or_refused(_Config) ->
-    outage_of([pool_of(3)], fun(Name) ->
-        Drainer = agent(),
-        forget_pool(Name),
-        Manager = manager_of(Name),
-        fun() ->
-            Drain = ask(Drainer, fun() -> weir_pool:drain(Name, infinity) end),
-            fun() ->
-                case answer(Drain) of
-                    {returned, ok} ->
-                        same({drained, Name}, false, lists:member(Name, weir_pool:pools()));
-                    _Refused ->
-                        same({manager, Name}, Manager, manager_of(Name)),
-                        refilled(Name)
-                end
-            end
-        end
-    end).
+    Result = {returned, ok} = answer(Drain),
+    is_made_or_refused(Name, drain, Result).
 
 %% A pool whose start failed in the outage can be started afterwards. Pools that are stopped in the outage are gone.
 starts_and_stops_leave_whole_pools_or_none(_Config) ->
@@ -186,8 +171,6 @@ starts_and_stops_leave_whole_pools_or_none(_Config) ->
             end
         end
     end).
-
-%% ---------------------------------------------------------------- claims that cover the work
 
 %% The claimers survive. Two of them wait in the queue until a worker is free. The workers have had nothing to do, so no
 %% claim is abandoned and no worker is replaced.
@@ -237,8 +220,6 @@ fill_but_one() ->
         true -> [spawn(fun() -> receive never -> ok end end) | fill_but_one()];
         false -> []
     end.
-
-%% ---------------------------------------------------------------- all kinds
 
 %% For ten seconds the test kills workers and claimers, lets calls time out, and changes pools, of all kinds.
 all_kinds_lose_nothing_in_ten_seconds(_Config) ->
@@ -321,8 +302,6 @@ deeds(FailingCheck) ->
 %% Takes longer than the calls of it wait.
 nap() -> receive after 20 -> ok end.
 
-%% ---------------------------------------------------------------- the end of a pool
-
 %% Each pool gives up because its worker dies once too often, all within a second or so.
 pools_that_give_up_end_no_other_pool(_Config) ->
     in_this_node(fun() ->
@@ -386,8 +365,6 @@ beside_others(N, More, Fun) ->
     _ = Fun(Names),
     intact(Others).
 
-%% ---------------------------------------------------------------- asynchronous pools
-
 %% The manager stays whatever the start function does. The pool has its workers when the function works.
 asynchronous_pools_never_give_up(_Config) ->
     in_node(fun() ->
@@ -417,7 +394,7 @@ failing_pool(Fail) ->
             1 -> start
         end
     end,
-    Names = started(failing, (weir_pool_test_lib:script(3, Start))#{start => async, backoff => {1, 10}}),
+    Names = started(failing, (script(3, Start))#{start => async, backoff => {1, 10}}),
     rises(Tries, 100),
     {Names, Works}.
 
@@ -576,7 +553,7 @@ is_starting(Name) -> lists:member(Name, weir_pool:pools()) orelse same({pool, Na
 
 %% Returns `gone' if there is no pool.
 manager_of(Name) ->
-    try weir_pool_test_lib:manager(Name)
+    try manager(Name)
     catch error:{badmatch, {error, no_pool}} -> gone
     end.
 

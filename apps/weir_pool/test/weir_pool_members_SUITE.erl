@@ -346,5 +346,5 @@ pools_with_workers_of_their_own_and_no_pools_refuse_names(_Config) ->
         fun() -> weir_pool:disconnect(p, a) end
     ],
     [?assertEqual({error, no_pool}, Fun()) || Fun <- Functions],
-    ok = weir_pool:start(p, weir_pool_test_lib:pool(1)),
+    ok = weir_pool:start(p, pool(1)),
     [?assertEqual({error, has_workers}, Fun()) || Fun <- Functions].

@@ -24,8 +24,6 @@ init_per_suite(Config) -> weir_kit:quiet(Config).
 
 end_per_suite(Config) -> weir_kit:loud(Config).
 
-%% ---------------------------------------------------------------- the state machine
-
 %% Pools: size, and who sees to them when their manager is killed: weir_pool's own supervisor, which starts them again,
 %% or a process that does not.
 initial_state() -> #{pools => #{}, registry => 0}.
@@ -150,8 +148,6 @@ matches_info(_, _) -> false.
 
 alive(Name) -> [Pid || {_, Pid} <- ets:lookup(?TABLE, Name), is_process_alive(Pid)].
 
-%% ---------------------------------------------------------------- commands
-
 opts(Name, Size) ->
     #{size => Size, worker => {weir_pool_test_worker, start_logged, [?TABLE, Name]}, intensity => 100000}.
 
@@ -233,8 +229,6 @@ kill_registry() ->
     Old = whereis(weir_pool_registry),
     weir_kit:kill(Old),
     until(fun() -> not lists:member(whereis(weir_pool_registry), [undefined, Old]) end).
-
-%% ---------------------------------------------------------------- cases
 
 random_sequences(_Config) ->
     Property = ?FORALL(Commands, commands(?MODULE), run_and_find(Commands)),

@@ -280,17 +280,17 @@ keys_hash_alike_in_every_strategy(_Config) ->
     ],
     ?assertEqual([1, 3, 4, 5, 6, 8, 9], lists:usort(Expected)).
 
-a_pool_without_slots_has_no_worker_to_pick(_Config) ->
-    each(?STRATEGIES, fun(Strategy) ->
-        ok = weir_pool:start(p, #{worker => none, strategy => Strategy}),
+a_pool_without_workers_has_no_worker_to_pick(_Config) ->
+    each([{Strategy, Size} || Strategy <- ?STRATEGIES, Size <- [0, 1, 2, 30]], fun({Strategy, Size}) ->
+        ok = weir_pool:start(p, #{worker => none, size => Size, auto_size => true, strategy => Strategy}),
         ?assertEqual([{error, no_worker}], lists:usort(attempts(p, Strategy))),
         ?assertEqual({ok, 0}, weir_pool:broadcast(p, m)),
         ?assertEqual([{ok, []}, {ok, []}], [weir_pool:map(p, fun(Pid) -> Pid end), weir_pool:workers(p)]),
-        ?assertMatch({ok, #{size := 0, limit := 0, live := 0, vacant := 0, picks := 0, skips := 0}}, weir_pool:info(p)),
+        ?assertMatch({ok, #{size := Size, limit := Size, live := 0, vacant := Size, picks := 0}}, weir_pool:info(p)),
         %% The first process that connects itself is found.
-        {ok, 1} = weir_pool:add_worker(p, me),
-        {ok, 1} = weir_pool:connect(p, me),
-        ?assertEqual({ok, 1, self()}, weir_pool:pick_slot(p, key(Strategy)))
+        {ok, Slot} = weir_pool:add_worker(p, me),
+        {ok, Slot} = weir_pool:connect(p, me),
+        ?assertEqual({ok, Slot, self()}, weir_pool:pick_slot(p, key(Strategy)))
     end).
 
 %% Everything that a strategy allows, and that picks.
@@ -304,15 +304,6 @@ attempts(Name, Strategy) ->
 
 key(weir_pool_test_strategy) -> {give, 1};
 key(_) -> 1.
-
-vacant_slots_give_no_worker(_Config) ->
-    [
-        with_pool(Strategy, lists:duplicate(Size, vacant), fun(_Pool, []) ->
-            ?assertEqual([{error, no_worker}], lists:usort(attempts(f, Strategy))),
-            ?assertMatch({ok, #{picks := 0}}, weir_pool:info(f))
-        end)
-     || Strategy <- ?STRATEGIES, Size <- [1, 2, 30]
-    ].
 
 %% A number drawn from the cursor is scaled to the size of the moment.
 picks_reach_all_slots_of_each_size(_Config) ->

@@ -1,4 +1,4 @@
-%% Functions that the suites share. They start pools and claimers, block starts and workers, find a pool's processes,
+%% Functions that the suites share: they start pools and claimers, block starts and workers, find a pool's processes,
 %% and find what a pool leaves behind. The pool is `p' where a function has no name of a pool.
 -module(weir_pool_test_lib).
 

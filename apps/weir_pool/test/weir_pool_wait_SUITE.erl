@@ -142,7 +142,6 @@ a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->
         end
      || Until <- [
             fun() -> at_once end,
-            TakenBack,
             fun() ->
                 TakenBack(),
                 ?assertEqual({ok, Workers}, weir_pool:claim(p, fun(Worker) -> [Worker] end))
