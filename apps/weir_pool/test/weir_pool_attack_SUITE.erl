@@ -457,7 +457,7 @@ use_once({waited, _} = Name) ->
 
 an_erased_dictionary_and_a_dead_claimer_leave_nothing(_Config) ->
     start(1, #{abandoned => free}),
-    Tables = tables(),
+    Tables = shared_tables(),
     [
         begin
             {ok, pong} = weir_pool:claim(p, fun ping/1),
@@ -467,10 +467,8 @@ an_erased_dictionary_and_a_dead_claimer_leave_nothing(_Config) ->
     ],
     [kill(element(1, holder(fun() -> ok end, #{timeout => infinity}))) || _ <- lists:seq(1, 50)],
     [ok = one_shot() || _ <- lists:seq(1, 2000)],
-    until(fun() -> tables() =:= Tables orelse tables() end),
+    until(fun() -> shared_tables() =:= Tables orelse shared_tables() end),
     until(fun() -> info(claimed) =:= 0 end).
-
-tables() -> [{Table, ets:info(Table, size)} || Table <- ets:all(), ets:info(Table, owner) =:= whereis(weir_pool_sup)].
 
 %% The registry of the first edition did not answer for seconds.
 pools_start_and_stop_beside_claimers_that_die(_Config) ->

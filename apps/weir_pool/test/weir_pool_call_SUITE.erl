@@ -149,9 +149,8 @@ broadcasts_and_maps_reach_all_workers_in_order(_Config) ->
 
 exceptions_of_the_fun_pass_through_a_map(_Config) ->
     start_by(round_robin, 3),
-    ?assertError(mine, weir_pool:map(p, fun(_) -> error(mine) end)),
-    ?assertThrow(mine, weir_pool:map(p, fun(_) -> throw(mine) end)),
-    ?assertExit(mine, weir_pool:map(p, fun(_) -> exit(mine) end)),
+    Map = fun(Class) -> weir_pool:map(p, fun(_) -> erlang:Class(mine) end) end,
+    [?assertException(Class, mine, Map(Class)) || Class <- [error, throw, exit]],
     Third = lists:nth(3, workers(p)),
     ?assertError({case_clause, Third}, weir_pool:map(p, fun(Pid) -> case Pid of _ when Pid =/= Third -> ok end end)).
 
@@ -245,7 +244,7 @@ calls_that_fail_at_once_are_counted_off(_Config) ->
 %% Callers call as fast as they can, and are killed while they do, by the thousand. Then the counts are right, and
 %% nothing is left in a table. The counts of another pool, whose callers live, are right all the time.
 callers_killed_at_random_moments_are_counted_off(_Config) ->
-    Tables = tables(),
+    Tables = shared_tables(),
     start_by(least_loaded, 3),
     ok = weir_pool:start(q, pool(1, #{strategy => least_loaded})),
     Waits = {run, fun() -> receive idle -> ok end end},
@@ -276,7 +275,7 @@ callers_killed_at_random_moments_are_counted_off(_Config) ->
     until(fun() -> settled(p, 3) end),
     is_counted_right(),
     [ok = weir_pool:stop(Name) || Name <- [p, q]],
-    until(fun() -> tables() =:= Tables orelse tables() end).
+    until(fun() -> shared_tables() =:= Tables orelse shared_tables() end).
 
 %% Waits until no call is counted, and checks that each new call is.
 is_counted_right() ->
@@ -302,11 +301,6 @@ calling_for_ever(N) ->
 call_for_ever() ->
     _ = exception(fun() -> weir_pool:call(p, {echo, 1}) end),
     call_for_ever().
-
-%% The shared tables without the rows of names.
-tables() ->
-    Tables = [Table || Table <- ets:all(), ets:info(Table, owner) =:= whereis(weir_pool_sup)],
-    [{Table, ets:info(Table, size)} || Table <- Tables].
 
 start_by(Strategy, Size) ->
     Worker = #{worker => {weir_pool_call_worker, start_link, []}},

@@ -401,6 +401,23 @@ the_holder_of_a_worker_cannot_wait_for_itself(_Config) ->
     ?assertEqual(ok, weir_pool:drain(p, infinity)),
     all_gone().
 
+%% One replacement starts its worker, and the other one waits for the end of a claim. A slot for overflow would have a
+%% worker too many.
+replacements_in_slots_given_up_end(_Config) ->
+    each([#{}, #{overflow => #{max => 2, linger => 0}}], fun(Opts) ->
+        Mode = switched(3, Opts),
+        Claimers = [claimer(p) || _ <- [1, 2, 3]],
+        switch(Mode, {only, 2, signals}),
+        Replacers = [weir_kit:start(fun() -> weir_pool:replace(p, Slot) end) || Slot <- [2, 3]],
+        Blocked = await_blocked(1),
+        until(fun() -> word(p, 3) =:= marked end),
+        ok = weir_pool:resize(p, 1),
+        go(Blocked, start),
+        [?assertEqual({error, no_slot}, result(Replacer)) || Replacer <- Replacers],
+        [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
+        settle(p, 1)
+    end).
+
 a_replacement_whose_new_supervisor_is_killed_fails(_Config) ->
     Mode = switched(1, #{}),
     switch(Mode, signals),

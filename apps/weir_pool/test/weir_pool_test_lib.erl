@@ -81,6 +81,10 @@ nothing_left_soon() -> until(fun() -> leftovers() =:= [] orelse leftovers() end)
 
 no_messages() -> ?assertEqual([], weir_kit:messages()).
 
+%% The tables of the application, with their sizes. The table of names is one of them.
+shared_tables() ->
+    [{Table, ets:info(Table, size)} || Table <- ets:all(), ets:info(Table, owner) =:= whereis(weir_pool_sup)].
+
 %% Starts a node for code that would disturb the cases, or that they would disturb. The node ends with the caller.
 start_peer() ->
     {ok, Peer, _Node} = peer:start_link(#{
