@@ -130,6 +130,14 @@ workers_finish_their_work_before_they_stop(_Config) ->
         same(did, [1, 2, 3], [N || {did, N} <- weir_kit:take_messages()])
     end).
 
+%% Unless they stay busy for longer than `shutdown'.
+busy_workers_stop_after_their_shutdown(_Config) ->
+    start(3, #{shutdown => 50}),
+    [_, Second, Third] = Before = slots(p),
+    [busy(Worker) || Worker <- Before],
+    ?assertEqual([ok, ok], [weir_pool:replace(p, 3), weir_pool:resize(p, 1)]),
+    [await_down(Worker) || Worker <- [Second, Third]].
+
 a_change_that_fails_changes_nothing(_Config) ->
     Resize = fun() -> weir_pool:resize(p, 5) end,
     Replace = fun() -> weir_pool:replace(p, 2) end,

@@ -132,8 +132,6 @@ init(FlagsAndChildren) -> {ok, FlagsAndChildren}.
 
 stop_parent(Parent) -> ok = proc_lib:stop(Parent).
 
-%% ---------------------------------------------------------------- starts that block
-
 %% Starts a pool in a task. Each start of a worker waits until its supervisor is sent `go'. Returns the task and the
 %% first of these supervisors.
 start_blocked(Name, Size) ->
@@ -378,8 +376,6 @@ wait_in_order(N) ->
      || I <- lists:seq(1, N)
     ].
 
-%% ---------------------------------------------------------------- workers
-
 %% Keeps a worker busy until idle/1.
 busy(Worker) ->
     Test = self(),
@@ -394,8 +390,6 @@ busy(Worker) ->
     end.
 
 idle(Worker) -> Worker ! idle.
-
-%% ---------------------------------------------------------------- checks
 
 %% Returns a check that sends this process {checking, Checker, Worker}, and waits for an answer. Rounds are an hour
 %% apart, but for those that this process begins, so a busy machine makes no check fail.
@@ -431,8 +425,6 @@ answer({Checker, Worker}, Answer) ->
 
 %% The next check, and its answer.
 check_round(Answer) -> answer(first_check(), Answer).
-
-%% ---------------------------------------------------------------- pickers
 
 %% Starts processes that pick without a pause, in all ways, until stop_pickers/1.
 pickers(Name, N) -> [weir_kit:start(fun() -> picker(Name, 0, []) end) || _ <- lists:seq(1, N)].
@@ -472,8 +464,6 @@ on_scheduler(Scheduler, Fun) ->
         {'DOWN', Monitor, process, Pid, {result, Result}} -> Result
     end.
 
-%% ---------------------------------------------------------------- reports and messages
-
 %% Calls a function while this process gets each report of a pool as `{report, Level, Report, Text}'.
 with_reports(Fun) ->
     #{level := Level} = logger:get_primary_config(),
@@ -510,8 +500,6 @@ traced() ->
         {trace, Pid, 'receive', Message} -> [{Pid, Message} | traced()]
     after 0 -> []
     end.
-
-%% ---------------------------------------------------------------- statistics
 
 %% Counts should be equal but for chance.
 assert_even(Counts, What) ->
