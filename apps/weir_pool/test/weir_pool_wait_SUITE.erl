@@ -401,6 +401,10 @@ waiters_are_served_though_a_releaser_was_killed(_Config) ->
     %% Later wake-ups are sent again.
     until(fun() -> signals(?SIGNAL_WAKE) =:= 0 end),
     let_go(Second),
+    %% Between giving the worker back as failed and notifying the manager.
+    {ok, Worker, {ticket, Pool, Slot, Failed, Worker}} = weir_pool:checkout(p, weir_kit:wait_ms()),
+    {ok, _} = weir_pool_word:disown(Pool, Slot, Failed),
+    await_down(Worker),
     at_rest().
 
 %% poolboy 137 and 58: the mailbox of the pool process is full of requests and cancellations, and has millions of
