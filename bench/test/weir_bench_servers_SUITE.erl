@@ -141,6 +141,10 @@ flow_is_bounded(_) ->
     [_, #{notes := [Kept]}, _] = weir_bench_flow:run(1, #{senders => 5, each => 500, windows => [4], bursts => 1}),
     ?assertNotEqual(nomatch, string:find(lists:flatten([Kept]), ": met")).
 
+limit_part(_) ->
+    [Table] = weir_bench_limit:run(1, #{senders => [20], milliseconds => 50, limit => 3}),
+    ok = tables([Table]).
+
 flood_part(_) ->
     Tables = weir_bench_flood:run(1, flood_sizes()),
     ?assertEqual(4, length(Tables)),
