@@ -70,8 +70,8 @@ new_table() ->
 %% @doc Takes a credit for one message to a process. If there is none, or other senders wait for one, returns `full'
 %% with the words that count such messages.
 %%
-%% Cost: a look-up, two atomic reads and an addition. When the limit is reached, `take/1' writes nothing, so senders that
-%% try do not keep the word from the receiver that gives credits back.
+%% Cost: a look-up, two atomic reads and an addition. When the limit is reached, `take/1' writes nothing, so senders
+%% that try do not keep the word from the receiver that gives credits back.
 -spec take(weir_flow_dest:to()) -> {ok, words()} | {full, words()} | no_limit | {not_started, weir_flow}.
 take(To) ->
     case row(To) of

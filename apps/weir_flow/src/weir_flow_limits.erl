@@ -3,8 +3,8 @@
 %% weir_flow_sup owns the table, so a crash of this process loses no limit. The next process monitors all receivers and
 %% queues of the table, and finds at once the ones that have died meanwhile.
 %%
-%% The first sender that waits for a limit asks for a queue, which weir_flow_queues_sup starts. If the node has no room for
-%% a process, senders ask again, until their time is over.
+%% The first sender that waits for a limit asks for a queue, which weir_flow_queues_sup starts. If the node has no room
+%% for a process, senders ask again, until their time is over.
 %%
 %% If a sender is killed after it has taken a credit and before it has sent the message, the count stays one too high.
 %% Every second this process therefore samples each count that is not zero:

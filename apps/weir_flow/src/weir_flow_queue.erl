@@ -1,8 +1,8 @@
 %% @doc Queue of one receiver: the senders that wait for the limit, and their order.
 %%
 %% A sender that finds the limit reached asks the queue and sleeps. The queue reads how much room the receiver has, and
-%% wakes as many senders as there is room for, the longest wait first. A sender that wakes takes its credit and sends its
-%% message itself, so the messages of one sender keep their order.
+%% wakes as many senders as there is room for, the longest wait first. A sender that wakes takes its credit and sends
+%% its message itself, so the messages of one sender keep their order.
 %%
 %% ```
 %%   sender                       queue                                receiver
@@ -17,8 +17,8 @@
 %%
 %% The request is that of weir_flow_ack. The queue wakes some senders at a time, and one in the middle of them sends the
 %% next request behind its message. The answer therefore comes while the receiver still has messages of the others, and
-%% the receiver never runs out of them. A sender that waits costs the receiver nothing: each request belongs to a message
-%% under the limit, except for the first one.
+%% the receiver never runs out of them. A sender that waits costs the receiver nothing: each request belongs to a
+%% message under the limit, except for the first one.
 %%
 %% == No credit is held by a sender that sleeps ==
 %%
