@@ -48,7 +48,8 @@ leaves_time_outs(_Config) ->
 
 %% Returns all suites, the modules beside them, and the modules of weir_kit.
 modules() ->
-    Folders = [Path || Path <- code:get_path(), filename:basename(Path) =:= "test"] ++ [code:lib_dir(weir_kit, ebin)],
+    Suites = [Path || Path <- code:get_path(), filename:basename(Path) =:= "test"],
+    Folders = [filename:dirname(code:which(weir_kit)) | Suites],
     [list_to_atom(filename:basename(File, ".beam"))
         || Folder <- Folders, File <- filelib:wildcard(filename:join(Folder, "*.beam"))].
 
