@@ -156,39 +156,17 @@ send(Dest, Message) -> send(Dest, Message, ?DEFAULT_WINDOW).
 %% `weir_flow:send(Manager, {notify, Event})'.
 -spec send(dest(), Message :: term(), window() | opts()) -> ok | {error, reason()}.
 send(Pid, Message, Window) when is_pid(Pid), ?is_window(Window) ->
-    within(Pid, Message, Window);
+    weir_flow_book:send(Pid, Message, Window - 1, Window);
 send(Dest, Message, Window) when ?is_window(Window) ->
     case weir_flow_dest:resolve(Dest) of
         none -> {error, noproc};
-        To -> within(To, Message, Window)
+        To -> weir_flow_book:send(To, Message, Window - 1, Window)
     end;
 send(Dest, Message, Options) ->
-    Opts = weir_flow_opts:check(Options),
+    #opts{free = Free} = Opts = weir_flow_opts:check(Options),
     case weir_flow_dest:resolve(Dest) of
         none -> {error, noproc};
-        To -> with_options(To, Message, Opts)
-    end.
-
-within(To, Message, Window) ->
-    Key = {?MODULE, To},
-    case get(Key) of
-        {Sent, Past} when Sent < Window - 1 ->
-            _ = put(Key, {Sent + 1, Past}),
-            _ = To ! Message,
-            ok;
-        State ->
-            weir_flow_book:pass(To, Message, State, weir_flow_opts:check(Window))
-    end.
-
-with_options(To, Message, #opts{free = Free} = Opts) ->
-    Key = {?MODULE, To},
-    case get(Key) of
-        {Sent, Past} when Sent < Free ->
-            _ = put(Key, {Sent + 1, Past}),
-            _ = To ! Message,
-            ok;
-        State ->
-            weir_flow_book:pass(To, Message, State, Opts)
+        To -> weir_flow_book:send(To, Message, Free, Opts)
     end.
 
 %% ---------------------------------------------------------------- handles
