@@ -11,7 +11,6 @@
 -behaviour(weir_bench_part).
 
 -export([title/0, run/1, run/2]).
--export([send/3]).
 
 -export_type([sizes/0]).
 
@@ -83,10 +82,8 @@ rate(Senders, Ms, Turns, Start, Send) ->
     Counters = counters:new(2, []),
     {ok, Pid} = Start({Turns, Counters}),
     Crowd = spawn(fun() ->
-        _ = [spawn_link(?MODULE, send, [0, Pid, Send]) || _ <- lists:seq(1, Senders)],
-        receive
-        after infinity -> ok
-        end
+        _ = [spawn_link(fun() -> send(0, Pid, Send) end) || _ <- lists:seq(1, Senders)],
+        receive stop -> ok end
     end),
     ok = timer:sleep(?WARM_UP_MS),
     {Began, Before} = {erlang:monotonic_time(), handled(Counters)},
@@ -100,8 +97,6 @@ handled(Counters) ->
     #{calls := Calls, casts := Casts} = weir_bench_slow:counted(Counters),
     Calls + Casts.
 
-%% @private
--spec send(non_neg_integer(), pid(), fun((pid(), non_neg_integer()) -> ok)) -> no_return().
 send(N, Pid, Send) ->
     ok = Send(Pid, N),
     send(N + 1, Pid, Send).
