@@ -116,7 +116,7 @@ NIF(nif_accept)
     SOCK(sock);
     CALL(call);
     if (!enif_is_ref(env, argv[1])) return enif_make_badarg(env);
-    return weir_accept(&call, sock, argv[1]);
+    return or_ask(&call, sock, weir_accept(&call, sock, argv[1]));
 }
 
 NIF(nif_close_dirty)
