@@ -49,7 +49,8 @@ void weir_pollset_release(struct weir_pollset *pollset)
 bool weir_pollsets_upgrade(struct weir_shared *old)
 {
     if (old->layout != WEIR_LAYOUT) return false;
-    shared = old;
+    /* Calls of the version before may read the variable of the same library. */
+    if (shared != old) shared = old;
     shared->users++;
     return true;
 }

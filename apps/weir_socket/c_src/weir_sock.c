@@ -30,8 +30,11 @@ static void destroy(ErlNifEnv *env, void *object)
 int weir_sock_load(ErlNifEnv *env, ErlNifResourceDown *down)
 {
     ErlNifResourceTypeInit init = {.dtor = destroy, .down = down};
-    type = enif_open_resource_type_x(env, "socket", &init, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
-    return type != NULL;
+    ErlNifResourceType *opened =
+        enif_open_resource_type_x(env, "socket", &init, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
+    /* Calls of the version before may read the type of the same library. */
+    if (opened != type) type = opened;
+    return opened != NULL;
 }
 
 struct weir_sock *weir_sock_get(ErlNifEnv *env, ERL_NIF_TERM term)

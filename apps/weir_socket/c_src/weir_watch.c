@@ -33,10 +33,17 @@ static void destroy(ErlNifEnv *env, void *object)
 int weir_watch_load(ErlNifEnv *env)
 {
     ErlNifResourceTypeInit init = {.dtor = destroy};
-    type = enif_open_resource_type_x(env, "monitor", &init, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
+    ErlNifResourceType *opened =
+        enif_open_resource_type_x(env, "monitor", &init, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
+    /* Calls of the version before may read the type of the same library. */
+    if (opened != type) type = opened;
+    return opened != NULL;
+}
+
+void weir_watch_load_atoms(ErlNifEnv *env)
+{
     am_down = enif_make_atom(env, "DOWN");
     am_socket = enif_make_atom(env, "socket");
-    return type != NULL;
 }
 
 /*

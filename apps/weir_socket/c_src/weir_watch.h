@@ -25,6 +25,9 @@ struct weir_watch;
 /* Returns whether the resource type could be opened. */
 int weir_watch_load(ErlNifEnv *env);
 
+/* Makes the atoms of this module, once for each library. */
+void weir_watch_load_atoms(ErlNifEnv *env);
+
 /* Adds a monitor of the calling process. Returns {ok, Ref}, or {error, closed}. */
 ERL_NIF_TERM weir_watch_add(ErlNifEnv *env, struct weir_sock *sock);
 
