@@ -1,14 +1,15 @@
-%% @private The windows of a process in its dictionary.
+%% @private The windows in the dictionary of a process.
 %%
-%% One entry for each receiver that was sent to: `{weir_flow, To} => weir_flow_window:state()'. Another entry, under
-%% the key `weir_flow', counts them, because a process that sends to ever new receivers must not keep the entries of
-%% all that there ever were. When there are more than 1,000, and twice as many as the last sweep left, those are
-%% dropped of which it is known without asking that nobody receives any more: dead processes of this node, and nodes
-%% that are not connected.
+%% The dictionary has one entry for each receiver: `{weir_flow, To} => weir_flow_window:state()'. The entry under the
+%% key `weir_flow' has the number of these entries, and the number that the last sweep left.
 %%
-%% What remains: live processes of this node, and all processes, dead or alive, of connected nodes. A process that
-%% sends to ever new processes of another node should forget them itself (weir_flow:forget/1), or hold its windows in
-%% handles.
+%% A sweep keeps the dictionary of a process small that sends to ever new receivers. A new entry causes a sweep if there
+%% are more than 1,000 entries, and at least twice as many as the last sweep left. The sweep deletes the entries of dead
+%% processes of this node and of nodes that are not connected. The sweep asks no other node.
+%%
+%% The sweep keeps the entries of live processes of this node, and of all processes of connected nodes, dead or alive. A
+%% process that sends to ever new processes of another node therefore deletes the entries itself (weir_flow:forget/1),
+%% or keeps its windows in handles.
 -module(weir_flow_book).
 
 -export([pass/4, forget/1, windows/0]).
@@ -19,7 +20,8 @@
 -define(COUNT_KEY, weir_flow).
 -define(SWEEP_ABOVE, 1000).
 
-%% @doc Sends a message through the window that is in the dictionary, or a new one.
+%% @doc Sends a message within the window that the dictionary had, or within a new window if it had none, and writes
+%% the changed window back.
 -spec pass(weir_flow_dest:to(), Message :: term(), weir_flow_window:state() | undefined, #opts{}) ->
     ok | {error, weir_flow:reason()}.
 pass(To, Message, undefined, Opts) ->
@@ -41,7 +43,7 @@ pass(To, Message, Old, Opts) ->
             Result
     end.
 
-%% @doc Drops a window.
+%% @doc Deletes the window of a receiver, if there is one.
 -spec forget(weir_flow_dest:to()) -> ok.
 forget(To) ->
     case erase(?KEY(To)) of
@@ -49,7 +51,7 @@ forget(To) ->
         _ -> count(-1)
     end.
 
-%% @doc The windows of this process.
+%% @doc Returns the windows of this process.
 -spec windows() -> [{weir_flow_dest:to(), weir_flow_window:state()}].
 windows() -> [{To, Window} || {?KEY(To), Window} <- get()].
 
@@ -60,7 +62,7 @@ added() ->
         _ -> ok
     end.
 
-%% Someone may have erased the whole dictionary.
+%% Changes the number of entries. The process may have erased its whole dictionary, so the number is never below 0.
 count(Change) ->
     {Entries, Left} =
         case get(?COUNT_KEY) of
