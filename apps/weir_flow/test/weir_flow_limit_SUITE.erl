@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [kill/1, queue_len/1, until/1]).
+-import(weir_kit, [kill/1, queue_len/1, until/1, wait_ms/0]).
 -import(weir_flow_test_lib, [async/1, result/1]).
 
 -define(RECEIVER, weir_flow_test_limited).
@@ -239,7 +239,7 @@ look(Pid) ->
     ok = weir_flow_limits:sample(),
     %% What it has asked is answered.
     until(fun() ->
-        {state, _Monitors, Asked} = sys:get_state(weir_flow_limits),
+        {state, _Monitors, Asked} = sys:get_state(weir_flow_limits, wait_ms()),
         not is_map_key(Pid, Asked) orelse element(2, maps:get(Pid, Asked)) =:= answered
     end).
 
@@ -333,11 +333,11 @@ nothing_is_taken_off_what_is_in_the_mailbox(_Config) ->
 
 nothing_is_taken_off_a_suspended(_Config) ->
     Pid = ?RECEIVER:start(4),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     [ok = cast(Pid, {note, N}, busy) || N <- [1, 2, 3]],
     [look(Pid) || _ <- lists:seq(1, 20)],
     ?assertEqual(3, in_flight(Pid)),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertEqual([1, 2, 3], ?RECEIVER:notes(Pid)),
     ?assertEqual(0, in_flight(Pid)),
     ?assertEqual(0, info(mended, Pid)),
@@ -394,12 +394,12 @@ process_of_limits_killed(_Config) ->
     [Stays, Dies] = [?RECEIVER:start(2) || _ <- [1, 2]],
     ok = ?RECEIVER:block(Stays),
     ok = cast(Stays, x, busy),
-    ok = sys:suspend(weir_flow_sup),
+    ok = sys:suspend(weir_flow_sup, wait_ms()),
     Old = whereis(weir_flow_limits),
     kill(Old),
     kill(Dies),
     ?assertEqual({error, {not_started, weir_flow}}, weir_flow:limit(3)),
-    ok = sys:resume(weir_flow_sup),
+    ok = sys:resume(weir_flow_sup, wait_ms()),
     until(fun() -> weir_flow:info(Dies) =:= {error, no_limit} end),
     ?assertEqual(1, in_flight(Stays)),
     ?assertEqual([ok, {error, busy}], [cast(Stays, x, busy) || _ <- [1, 2]]),

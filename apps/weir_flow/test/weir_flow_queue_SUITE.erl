@@ -61,7 +61,8 @@ queue(Pid) ->
     {_, _, _, Queue} = weir_flow_limit:row(Pid),
     Queue.
 
-served(Waiters) -> ok = weir_kit:none(not_served, [Result || Waiter <- Waiters, Result <- [result(Waiter)], Result =/= ok]).
+served(Waiters) ->
+    ok = weir_kit:none(not_served, [Result || Waiter <- Waiters, Result <- [result(Waiter)], Result =/= ok]).
 
 %% All messages were handled once, and no process waits or holds a credit.
 settled(Pid, Numbers) ->
@@ -97,7 +98,8 @@ the_longest_wait_is_served_first(_Config) ->
 each_senders_messages_keep_their_order(_Config) ->
     Pid = ?RECEIVER:start(2),
     Numbers = lists:seq(1, 20),
-    Senders = [async(fun() -> [ok = cast(Pid, {note, {S, N}}, wait) || N <- Numbers], ok end) || S <- lists:seq(1, 200)],
+    Senders = [async(fun() -> [ok = cast(Pid, {note, {S, N}}, wait) || N <- Numbers], ok end)
+        || S <- lists:seq(1, 200)],
     served(Senders),
     Notes = ?RECEIVER:notes(Pid),
     [ok = weir_kit:same({sender, S}, Numbers, [N || {Of, N} <- Notes, Of =:= S]) || S <- lists:seq(1, 200)],
