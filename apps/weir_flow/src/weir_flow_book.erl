@@ -1,8 +1,8 @@
 %% @doc Keeps the windows of a process in its dictionary.
 %%
 %% The entry `weir_flow => {Windows, Kept}' has all windows, in a map from receivers to `{Sent, Past}'. `Sent' is an
-%% atomic that only this process uses: the number of messages sent since the last acknowledgement. An atomic, because to
-%% raise it takes a third of the time of a new entry in the dictionary. `Past' is the rest of the window
+%% atomic that only this process uses: the number of messages sent since the last acknowledgement. To raise the atomic
+%% takes a third of the time of a new entry in the dictionary. `Past' is the rest of the window
 %% (weir_flow_window:state()).
 %%
 %% A sweep keeps the map small if the process always sends to new receivers. The sweep deletes the windows of dead

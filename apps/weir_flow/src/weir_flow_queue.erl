@@ -241,8 +241,8 @@ tick(#state{words = Words, tick_ms = Ms, woken = Woken, tried = Before, widening
 
 %% Wakes senders for the room that no other sender has been woken for.
 woken(#state{to = To, words = Words, waiters = Waiters, woken = Woken, widening = Widening} = State) ->
-    %% A woken sender takes its credit before it counts its try. The queue reads in the other order, so it never counts a
-    %% try whose credit it misses.
+    %% A woken sender takes its credit before it counts its try. The queue reads in the other order, so it never counts
+    %% a try whose credit it misses.
     Tried = weir_flow_limit:tried(Words),
     %% TRIED exceeds WOKEN if senders try late, after the queue has stopped expecting them.
     Expected = max(Woken, Tried),
