@@ -1,5 +1,4 @@
-%% The limit over all senders: how many get in, who waits or is refused, and what becomes of the count when somebody
-%% dies.
+%% The limit over all senders: its bound, its results, and its count after deaths.
 -module(weir_flow_limit_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -8,8 +7,11 @@
 
 -import(weir_kit, [kill/1, queue_len/1, until/1, wait_ms/0]).
 -import(weir_flow_test_lib, [async/1, result/1]).
+-import(weir_flow_test_limited, [full/1, finish/3, cast/3, casts/3, waiters/2, info/2, of_senders/1]).
 
 -define(RECEIVER, weir_flow_test_limited).
+-define(BUSY, {error, busy}).
+-define(NOT_STARTED, {error, {not_started, weir_flow}}).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -25,107 +27,34 @@ end_per_testcase(_Case, _Config) ->
     _ = application:stop(weir_flow),
     weir_flow_test_lib:no_stray().
 
-cast(Pid, Message, Limit) -> weir_flow:cast(Pid, Message, #{limit => Limit, window => 1000}).
-
-in_flight(Pid) ->
-    {ok, #{in_flight := InFlight}} = weir_flow:info(Pid),
-    InFlight.
-
-info(Key, Pid) ->
-    {ok, #{Key := Value}} = weir_flow:info(Pid),
-    Value.
-
-messages(Pid) ->
-    {messages, Messages} = process_info(Pid, messages),
-    Messages.
-
-%% What waits in a mailbox, but for the questions of the limits, which may come at any time.
-of_senders(Pid) -> lists:filter(fun({system, {_, Tag}, _}) -> not is_reference(Tag); (_) -> true end, messages(Pid)).
-
-%% From now on the limits do not look by themselves: where what they ask would be counted, or what is lost for a moment
-%% must not be mended.
-suspend_looks() -> sys:suspend(weir_flow_limits, infinity).
-
-resume_looks() -> sys:resume(weir_flow_limits, infinity).
+notes(Numbers) -> [{note, N} || N <- Numbers].
 
 %% ---------------------------------------------------------------- at the limit
 
 busy_at_the_limit(_Config) ->
     Pid = ?RECEIVER:start(3),
-    ok = ?RECEIVER:block(Pid),
-    ?assertEqual(
-        [ok, ok, ok, {error, busy}, {error, busy}],
-        result(async(fun() -> [cast(Pid, {note, N}, busy) || N <- [1, 2, 3, no, no]] end))
-    ),
-    ?assertEqual({error, busy}, result(async(fun() -> cast(Pid, {note, no}, busy) end))),
-    ?assertEqual(3, in_flight(Pid)),
-    ?assertEqual(3, info(busy, Pid)),
-    ?assertEqual(3, length(of_senders(Pid))),
-    ok = ?RECEIVER:release(Pid),
-    ?assertEqual([1, 2, 3], ?RECEIVER:notes(Pid)),
-    ?assertEqual(0, in_flight(Pid)),
-    ?assertEqual(ok, result(async(fun() -> cast(Pid, {note, 4}, busy) end))),
-    ?assertEqual([1, 2, 3, 4], ?RECEIVER:notes(Pid)),
-    kill(Pid).
+    ok = weir_flow_test_receiver:block(Pid),
+    ?assertEqual([ok, ok, ok, ?BUSY, ?BUSY], casts(Pid, notes([1, 2, 3, no, no]), busy)),
+    ?assertEqual([?BUSY], casts(Pid, notes([no]), busy)),
+    ?assertEqual({3, 3, 3}, {info(in_flight, Pid), info(busy, Pid), length(of_senders(Pid))}),
+    ok = weir_flow_test_receiver:release(Pid),
+    ?assertEqual([1, 2, 3], weir_flow_test_receiver:notes(Pid)),
+    ?assertEqual([ok], casts(Pid, notes([4]), busy)),
+    finish(Pid, [], [1, 2, 3, 4]).
 
-%% One message for each sender: windows would let all of them in.
-wait_at_the_limit(_Config) ->
-    Pid = ?RECEIVER:start(3),
-    ok = ?RECEIVER:block(Pid),
-    Senders = [async(fun() -> cast(Pid, {note, N}, wait) end) || N <- lists:seq(1, 10)],
-    until(fun() -> info(queued, Pid) =:= 7 end),
-    ?assertEqual(3, length(of_senders(Pid))),
-    ?assertEqual(3, in_flight(Pid)),
-    ?assertEqual(7, info(waits, Pid)),
-    ok = ?RECEIVER:release(Pid),
-    ?assertEqual(lists:duplicate(10, ok), [result(Sender) || Sender <- Senders]),
-    ok = weir_kit:same(notes, lists:seq(1, 10), lists:sort(?RECEIVER:notes(Pid))),
-    Most = ?RECEIVER:most(Pid),
-    Most =< 3 orelse weir_kit:fault({above_the_limit, Most}),
-    ?assertEqual(0, in_flight(Pid)),
-    kill(Pid).
-
-wait_times_out(_Config) ->
-    Pid = ?RECEIVER:start(1),
-    ok = ?RECEIVER:block(Pid),
-    How = #{limit => wait, timeout => 5},
-    ?assertEqual(
-        [ok, {error, timeout}, {error, timeout}],
-        result(async(fun() -> [weir_flow:cast(Pid, {note, N}, How) || N <- [1, no, no]] end))
-    ),
-    ?assertEqual(1, in_flight(Pid)),
-    ok = ?RECEIVER:release(Pid),
-    ?assertEqual([1], ?RECEIVER:notes(Pid)),
-    kill(Pid).
-
-wait_never(_Config) ->
-    Pid = ?RECEIVER:start(1),
-    ok = suspend_looks(),
-    ok = ?RECEIVER:block(Pid),
-    How = #{limit => wait, timeout => 0},
-    {Results, Queue} = result(async(fun() ->
-        Results = [weir_flow:cast(Pid, {note, N}, How) || N <- [1, no, no, no]],
-        {Results, queue_len(Pid)}
-    end)),
-    ?assertEqual([ok, {error, timeout}, {error, timeout}, {error, timeout}], Results),
-    ?assertEqual(1, Queue),
-    kill(Pid).
-
-%% After the sender has read that there is one: what it has added is taken off again.
+%% Another sender takes the last credit after the first sender has read that there is room. The first sender takes its
+%% addition off again.
 the_last_credit_is_taken_by_another(_Config) ->
     Pid = ?RECEIVER:start(3),
     {_, Words, 3, _} = weir_flow_limit:row(Pid),
-    ok = suspend_looks(),
-    ok = lose(Pid, 2),
-    {ok, Words} = weir_flow_limit:take(Words, 3),
+    ok = sys:suspend(weir_flow_limits, infinity),
+    [{ok, Words} = weir_flow_limit:take(Words, 3) || _ <- [1, 2, 3]],
     Word = atomics:get(Words, 1),
     {full, Words} = weir_flow_limit:take(Words, 3),
     ?assertEqual(Word, atomics:get(Words, 1)),
-    ?assertEqual(3, in_flight(Pid)),
     kill(Pid).
 
-%% Far more senders than the limit, each for one message: never more than the limit are in flight, and each message
-%% that was `ok' arrives once.
+%% 2,000 senders with one message each, so windows would let all messages in.
 short_lived_senders(_Config) ->
     Pid = ?RECEIVER:start(10),
     Senders = [
@@ -134,29 +63,18 @@ short_lived_senders(_Config) ->
     ],
     Results = [result(Sender) || Sender <- Senders],
     Sent = [N || {N, ok} <- Results],
-    ok = weir_kit:none(wrong_results, [R || {_, R} <- Results, R =/= ok, R =/= {error, busy}]),
+    ok = weir_kit:none(wrong_results, [R || {_, R} <- Results, R =/= ok, R =/= ?BUSY]),
     ok = weir_kit:none(did_not_wait, lists:seq(2, 2000, 2) -- Sent),
-    ok = weir_kit:same(notes, Sent, lists:sort(?RECEIVER:notes(Pid))),
     Most = ?RECEIVER:most(Pid),
     Most =< 10 orelse weir_kit:fault({above_the_limit, Most}),
     ok = weir_kit:same(busy, 2000 - length(Sent), info(busy, Pid)),
-    until(fun() -> in_flight(Pid) =:= 0 end),
     %% No sender died, so there was nothing to mend.
     ok = weir_kit:same(mended, 0, info(mended, Pid)),
-    kill(Pid).
+    finish(Pid, [], Sent).
 
 envelopes(_Config) ->
-    Test = self(),
-    Plain = spawn(fun() ->
-        ok = weir_flow:limit(10),
-        Test ! ready,
-        receive
-            stop -> ok
-        end
-    end),
-    receive
-        ready -> ok
-    end,
+    {Plain, _} = weir_kit:start(fun() -> receive never -> ok end end),
+    ok = weir_flow:limit(Plain, 10),
     ok = weir_flow:cast(Plain, a, #{limit => busy}),
     ok = weir_flow:send(Plain, b, #{limit => wait}),
     ok = weir_flow:send(Plain, c),
@@ -172,257 +90,145 @@ envelopes(_Config) ->
         ],
         of_senders(Plain)
     ),
-    ?assertEqual(4, in_flight(Plain)),
+    ?assertEqual(4, info(in_flight, Plain)),
     kill(Plain),
     weir_flow:forget(Plain).
 
-released_by_batches(_Config) ->
-    Pid = ?RECEIVER:start(100),
-    ok = ?RECEIVER:block(Pid),
-    ok = result(async(fun() -> lists:foreach(fun(N) -> ok = cast(Pid, {note, N}, busy) end, lists:seq(1, 100)) end)),
-    ?assertEqual({error, busy}, result(async(fun() -> cast(Pid, {note, no}, busy) end))),
-    ok = ?RECEIVER:release(Pid),
-    ?assertEqual(lists:seq(1, 100), ?RECEIVER:notes(Pid)),
-    ?assertEqual(0, in_flight(Pid)),
-    ?assertEqual(lists:duplicate(100, ok), result(async(fun() -> [cast(Pid, x, busy) || _ <- lists:seq(1, 100)] end))),
-    kill(Pid).
-
 limit_changed(_Config) ->
-    Pid = ?RECEIVER:start(1),
-    ok = ?RECEIVER:block(Pid),
-    Try = fun() -> result(async(fun() -> cast(Pid, x, busy) end)) end,
-    ?assertEqual([ok, {error, busy}], [Try() || _ <- [1, 2]]),
+    Pid = full(1),
+    ?assertEqual([?BUSY], casts(Pid, [x], busy)),
     ok = weir_flow:limit(Pid, 2),
-    ?assertEqual([ok, {error, busy}], [Try() || _ <- [1, 2]]),
+    ?assertEqual([ok, ?BUSY], casts(Pid, [x, x], busy)),
     ok = weir_flow:limit(Pid, 1),
-    ?assertEqual({error, busy}, Try()),
-    ?assertEqual(2, in_flight(Pid)),
-    ?assertEqual(1, info(limit, Pid)),
-    kill(Pid).
+    ?assertEqual([?BUSY], casts(Pid, [x], busy)),
+    ?assertEqual({2, 1}, {info(in_flight, Pid), info(limit, Pid)}),
+    finish(Pid, [], []).
 
-%% ---------------------------------------------------------------- the receiver dies
-
-receiver_killed(_Config) ->
-    Pid = ?RECEIVER:start(1),
-    ok = cast(Pid, x, busy),
-    kill(Pid),
-    until(fun() -> weir_flow:info(Pid) =:= {error, no_limit} end),
-    ?assertEqual({error, noproc}, result(async(fun() -> cast(Pid, x, busy) end))),
-    ?assertEqual({ok, #{}}, weir_flow:info()),
-    weir_flow:forget(Pid).
-
-%% Its successor starts at zero.
+%% The successor of a receiver has a count of its own.
 receiver_restarted(_Config) ->
-    First = ?RECEIVER:start(1),
+    First = full(1),
     register(weir_flow_limited, First),
-    ok = ?RECEIVER:block(First),
-    Try = fun() -> result(async(fun() -> cast(weir_flow_limited, x, busy) end)) end,
-    ?assertEqual([ok, {error, busy}], [Try() || _ <- [1, 2]]),
+    ?assertEqual([?BUSY], casts(weir_flow_limited, [x], busy)),
     kill(First),
-    Second = ?RECEIVER:start(1),
+    until(fun() -> weir_flow:info(First) =:= {error, no_limit} end),
+    ?assertEqual([{error, noproc}], casts(First, [x], busy)),
+    ?assertEqual({ok, #{}}, weir_flow:info()),
+    Second = full(1),
     register(weir_flow_limited, Second),
-    ok = ?RECEIVER:block(Second),
-    ?assertEqual(0, in_flight(Second)),
-    ?assertEqual([ok, {error, busy}], [Try() || _ <- [1, 2]]),
-    ?assertEqual(1, in_flight(Second)),
-    kill(Second).
+    ?assertEqual([?BUSY], casts(weir_flow_limited, [x], busy)),
+    ?assertEqual(1, info(in_flight, Second)),
+    finish(Second, [], []).
 
-%% ---------------------------------------------------------------- a sender dies
+%% ---------------------------------------------------------------- lost credits
 
-%% Done by hand what it has done up to there. The looks are made by hand as well, and an answer waited for between
-%% them.
+%% Takes credits as a sender does that is killed before it sends.
 lose(Pid, Count) ->
     [{ok, _} = weir_flow_limit:take(Pid) || _ <- lists:seq(1, Count)],
     ok.
 
-look(Pid) ->
+%% Has the limits take a sample, and waits until the receiver has answered.
+sample(Pid) ->
     ok = weir_flow_limits:sample(),
-    %% What it has asked is answered.
     until(fun() ->
         {state, _Monitors, Asked} = sys:get_state(weir_flow_limits, wait_ms()),
         not is_map_key(Pid, Asked) orelse element(2, maps:get(Pid, Asked)) =:= answered
     end).
 
+%% The limits take samples without being asked.
 sender_killed_after_taking(_Config) ->
     Pid = ?RECEIVER:start(5),
-    ok = suspend_looks(),
     ok = lose(Pid, 2),
-    ?assertEqual(2, in_flight(Pid)),
-    ok = resume_looks(),
-    %% Its own clock does it, and counts it when it is done.
     until(fun() -> info(mended, Pid) =:= 2 end),
-    ?assertEqual(0, in_flight(Pid)),
-    ?assertEqual(
-        lists:duplicate(5, ok) ++ [{error, busy}],
-        begin
-            ok = ?RECEIVER:block(Pid),
-            result(async(fun() -> [cast(Pid, x, busy) || _ <- lists:seq(1, 6)] end))
-        end
-    ),
-    kill(Pid).
+    ?assertEqual(0, info(in_flight, Pid)),
+    ok = weir_flow_test_receiver:block(Pid),
+    ?assertEqual([ok, ok, ok, ok, ok, ?BUSY], casts(Pid, lists:duplicate(6, x), busy)),
+    finish(Pid, [], []).
 
-%% Senders that are killed anywhere, over and over: when it is quiet, nothing is left.
-sender_killed_in_every_step(_Config) ->
-    Pid = ?RECEIVER:start(20),
-    Senders = [
-        spawn(fun() ->
-            F = fun(F) ->
-                _ = cast(Pid, x, lists:nth(N rem 2 + 1, [wait, busy])),
-                F(F)
-            end,
-            F(F)
-        end)
-     || N <- lists:seq(1, 200)
-    ],
-    [kill(Sender) || Sender <- Senders],
-    Most = ?RECEIVER:most(Pid),
-    Most =< 20 orelse weir_kit:fault({above_the_limit, Most}),
-    until(fun() ->
-        ok = look(Pid),
-        in_flight(Pid) =:= 0
-    end),
-    kill(Pid).
-
-%% Whoever tries takes nothing, so nothing moves, and it is mended under their eyes.
+%% Senders that try take no credit, so the traffic is quiet, and the count is mended.
 all_credits_lost(_Config) ->
     Pid = ?RECEIVER:start(4),
-    ok = suspend_looks(),
+    ok = sys:suspend(weir_flow_limits, infinity),
     ok = lose(Pid, 4),
     Waiters = [async(fun() -> cast(Pid, {note, N}, wait) end) || N <- [1, 2, 3]],
-    ?assertEqual({error, busy}, result(async(fun() -> cast(Pid, x, busy) end))),
-    ok = resume_looks(),
+    ?assertEqual([?BUSY], casts(Pid, [x], busy)),
+    ok = sys:resume(weir_flow_limits, infinity),
     until(fun() ->
-        ok = look(Pid),
+        ok = sample(Pid),
         info(mended, Pid) =:= 4
     end),
-    ?assertEqual([ok, ok, ok], [result(Waiter) || Waiter <- Waiters]),
-    ?assertEqual([1, 2, 3], lists:sort(?RECEIVER:notes(Pid))),
-    ?assertEqual(4, info(mended, Pid)),
-    kill(Pid).
+    finish(Pid, Waiters, [1, 2, 3]).
 
-%% If ever more is given back than was taken.
+%% The receiver gives more credits back than were taken.
 counted_too_low(_Config) ->
     Pid = ?RECEIVER:start(4),
     {_, Words, _, _} = weir_flow_limit:row(Pid),
     ok = atomics:sub(Words, 1, 3),
-    ?assertEqual(0, in_flight(Pid)),
+    ?assertEqual(0, info(in_flight, Pid)),
     until(fun() -> info(mended, Pid) =:= 3 end),
-    ok = ?RECEIVER:block(Pid),
-    ?assertEqual(
-        lists:duplicate(4, ok) ++ [{error, busy}],
-        result(async(fun() -> [cast(Pid, x, busy) || _ <- lists:seq(1, 5)] end))
-    ),
-    kill(Pid).
+    ok = weir_flow_test_receiver:block(Pid),
+    ?assertEqual([ok, ok, ok, ok, ?BUSY], casts(Pid, lists:duplicate(5, x), busy)),
+    finish(Pid, [], []).
 
-nothing_is_taken_off_what_is_in_the_mailbox(_Config) ->
-    Pid = ?RECEIVER:start(4),
-    ok = ?RECEIVER:block(Pid),
-    [ok = cast(Pid, {note, N}, busy) || N <- [1, 2, 3]],
+a_message_in_the_mailbox_keeps_its_credit(_Config) ->
+    Pid = full(3),
     [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)],
-    ?assertEqual(3, in_flight(Pid)),
-    ?assertEqual(0, info(mended, Pid)),
-    %% However often it has looked, there is one request.
-    until(fun() -> queue_len(Pid) =:= 4 end),
+    %% All samples together send one request.
+    until(fun() -> queue_len(Pid) =:= 3 + 1 end),
     [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)],
-    ?assertEqual(4, queue_len(Pid)),
-    ok = ?RECEIVER:release(Pid),
-    ?assertEqual([1, 2, 3], ?RECEIVER:notes(Pid)),
-    ?assertEqual(0, in_flight(Pid)),
-    kill(Pid),
-    weir_flow:forget(Pid).
+    ?assertEqual({4, 3, 0}, {queue_len(Pid), info(in_flight, Pid), info(mended, Pid)}),
+    finish(Pid, [], []).
 
-nothing_is_taken_off_a_suspended(_Config) ->
+a_message_of_a_suspended_receiver_keeps_its_credit(_Config) ->
     Pid = ?RECEIVER:start(4),
     ok = sys:suspend(Pid, wait_ms()),
-    [ok = cast(Pid, {note, N}, busy) || N <- [1, 2, 3]],
-    [look(Pid) || _ <- lists:seq(1, 20)],
-    ?assertEqual(3, in_flight(Pid)),
+    [ok, ok, ok] = casts(Pid, notes([1, 2, 3]), busy),
+    [ok = sample(Pid) || _ <- lists:seq(1, 20)],
+    ?assertEqual({3, 0}, {info(in_flight, Pid), info(mended, Pid)}),
     ok = sys:resume(Pid, wait_ms()),
-    ?assertEqual([1, 2, 3], ?RECEIVER:notes(Pid)),
-    ?assertEqual(0, in_flight(Pid)),
-    ?assertEqual(0, info(mended, Pid)),
-    kill(Pid),
-    weir_flow:forget(Pid).
+    finish(Pid, [], [1, 2, 3]).
 
-%% It has answered the first request, in the turn that a message under the limit belongs to, and not come to its end.
-nothing_is_taken_off_in_a_long_turn(_Config) ->
-    Pid = ?RECEIVER:start(4),
-    ok = ?RECEIVER:block(Pid),
-    ok = cast(Pid, {note, 1}, busy),
-    %% The first look finds that something was taken, the second one asks.
+%% The receiver answers the first request in the turn of a message under the limit, and that turn goes on.
+a_message_of_a_long_turn_keeps_its_credit(_Config) ->
+    Pid = full(1),
+    %% The first sample finds that a credit was taken, the second one asks.
     [ok = weir_flow_limits:sample() || _ <- [1, 2]],
     until(fun() -> queue_len(Pid) =:= 2 end),
-    Asked = messages(Pid) -- of_senders(Pid),
-    Pid ! {block_at_end, self()},
-    ok = ?RECEIVER:release(Pid),
-    ok = ?RECEIVER:await_blocked(Pid),
-    ?assertEqual({[], Asked}, {of_senders(Pid), Asked -- messages(Pid)}),
+    Pid ! {block, self()},
+    ok = weir_flow_test_receiver:release(Pid),
+    ok = weir_flow_test_receiver:await_blocked(Pid),
     [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)],
-    ?assertEqual(1, in_flight(Pid)),
-    ?assertEqual(0, info(mended, Pid)),
-    ok = ?RECEIVER:release(Pid),
-    ?assertEqual([1], ?RECEIVER:notes(Pid)),
-    ?assertEqual(0, in_flight(Pid)),
-    kill(Pid),
-    weir_flow:forget(Pid).
+    ?assertEqual({1, 0}, {info(in_flight, Pid), info(mended, Pid)}),
+    finish(Pid, [], []).
 
-%% ---------------------------------------------------------------- weir_flow_limits
+%% ---------------------------------------------------------------- the application
 
-%% A callback takes whatever is in the mailbox: messages with their credits, and the request of the one that keeps the
-%% limits, which asks again.
-credits_and_request_thrown_away(_Config) ->
-    Pid = ?RECEIVER:start(5),
-    ok = ?RECEIVER:flush(Pid),
-    ?assertEqual([ok, ok, ok], result(async(fun() -> [cast(Pid, {note, N}, busy) || N <- [1, 2, 3]] end))),
-    until(fun() ->
-        ok = weir_flow_limits:sample(),
-        queue_len(Pid) =:= 3 + 1
-    end),
-    ?assertEqual(3, in_flight(Pid)),
-    ok = ?RECEIVER:release(Pid),
-    until(fun() ->
-        ok = weir_flow_limits:sample(),
-        info(mended, Pid) =:= 3
-    end),
-    ?assertEqual(0, in_flight(Pid)),
-    ?assertEqual([ok, ok], result(async(fun() -> [cast(Pid, {note, N}, busy) || N <- [4, 5]] end))),
-    ?assertEqual([4, 5], ?RECEIVER:notes(Pid)),
-    kill(Pid).
-
-%% No limit is lost, and whoever dies meanwhile is found.
+%% No limit is lost, and the next process of the limits finds a receiver that died meanwhile.
 process_of_limits_killed(_Config) ->
-    [Stays, Dies] = [?RECEIVER:start(2) || _ <- [1, 2]],
-    ok = ?RECEIVER:block(Stays),
-    ok = cast(Stays, x, busy),
+    [Stays, Dies] = [full(1), ?RECEIVER:start(2)],
     ok = sys:suspend(weir_flow_sup, wait_ms()),
-    Old = whereis(weir_flow_limits),
-    kill(Old),
+    kill(whereis(weir_flow_limits)),
     kill(Dies),
-    ?assertEqual({error, {not_started, weir_flow}}, weir_flow:limit(3)),
+    ?assertEqual(?NOT_STARTED, weir_flow:limit(3)),
     ok = sys:resume(weir_flow_sup, wait_ms()),
     until(fun() -> weir_flow:info(Dies) =:= {error, no_limit} end),
-    ?assertEqual(1, in_flight(Stays)),
-    ?assertEqual([ok, {error, busy}], [cast(Stays, x, busy) || _ <- [1, 2]]),
-    kill(Stays),
-    until(fun() -> weir_flow:info(Stays) =:= {error, no_limit} end),
-    weir_flow:forget(Stays).
+    ?assertEqual([?BUSY], casts(Stays, [x], busy)),
+    finish(Stays, [], []),
+    until(fun() -> weir_flow:info(Stays) =:= {error, no_limit} end).
 
 not_started(_Config) ->
     Pid = ?RECEIVER:start(1),
     ok = application:stop(weir_flow),
-    Sender = async(fun() -> {cast(Pid, x, busy), cast(Pid, x, wait), weir_flow:cast(Pid, {note, 1})} end),
-    ?assertEqual({{error, {not_started, weir_flow}}, {error, {not_started, weir_flow}}, ok}, result(Sender)),
-    ?assertEqual({error, {not_started, weir_flow}}, weir_flow:limit(1)),
-    ?assertEqual({error, {not_started, weir_flow}}, weir_flow:info()),
-    ?assertEqual({error, {not_started, weir_flow}}, weir_flow:info(Pid)),
-    ?assertEqual([1], ?RECEIVER:notes(Pid)),
+    [?assertEqual([?NOT_STARTED], casts(Pid, [x], Limit)) || Limit <- [busy, wait]],
+    ?assertEqual([ok], casts(Pid, notes([1]), none)),
+    [?assertEqual(?NOT_STARTED, Result) || Result <- [weir_flow:limit(1), weir_flow:info(), weir_flow:info(Pid)]],
+    ?assertEqual([1], weir_flow_test_receiver:notes(Pid)),
     kill(Pid).
 
 no_limit(_Config) ->
     Pid = ?RECEIVER:start(none),
-    Sender = async(fun() -> [cast(Pid, {note, Limit}, Limit) || Limit <- [busy, wait, none]] end),
-    ?assertEqual([{error, no_limit}, {error, no_limit}, ok], result(Sender)),
-    ?assertEqual([none], ?RECEIVER:notes(Pid)),
+    [?assertEqual([{error, no_limit}], casts(Pid, [x], Limit)) || Limit <- [busy, wait]],
+    ?assertEqual([ok], casts(Pid, notes([1]), none)),
+    ?assertEqual([1], weir_flow_test_receiver:notes(Pid)),
     kill(Pid).
 
 misuse(_Config) ->
