@@ -7,7 +7,7 @@
 
 -import(weir_kit, [kill/1, queue_len/1, until/1, wait_ms/0]).
 -import(weir_flow_test_lib, [async/1, result/1]).
--import(weir_flow_test_limited, [full/1, finish/3, cast/3, casts/3, waiters/2, info/2, of_senders/1]).
+-import(weir_flow_test_limited, [full/1, finish/3, cast/3, casts/3, info/2, of_senders/1]).
 
 -define(RECEIVER, weir_flow_test_limited).
 -define(BUSY, {error, busy}).
@@ -75,87 +75,32 @@ short_lived_senders(_Config) ->
 envelopes(_Config) ->
     {Plain, _} = weir_kit:start(fun() -> receive never -> ok end end),
     ok = weir_flow:limit(Plain, 10),
-    ok = weir_flow:cast(Plain, a, #{limit => busy}),
-    ok = weir_flow:send(Plain, b, #{limit => wait}),
-    ok = weir_flow:send(Plain, c),
-    {ok, Flow} = weir_flow:cast_with(weir_flow:new(Plain, #{limit => busy}), d),
-    {ok, _} = weir_flow:send_with(Flow, e),
-    ?assertMatch(
-        [
-            {'$weir_credit', _, {'$gen_cast', a}},
-            {'$weir_credit', _, b},
-            c,
-            {'$weir_credit', _, {'$gen_cast', d}},
-            {'$weir_credit', _, e}
-        ],
-        of_senders(Plain)
-    ),
+    result(async(fun() ->
+        ok = weir_flow:cast(Plain, a, #{limit => busy}),
+        ok = weir_flow:send(Plain, b, #{limit => wait}),
+        ok = weir_flow:send(Plain, c),
+        {ok, Flow} = weir_flow:cast_with(weir_flow:new(Plain, #{limit => busy}), d),
+        {ok, _} = weir_flow:send_with(Flow, e)
+    end)),
+    {_, Words, 10, none} = weir_flow_limit:row(Plain),
+    Casts = [{'$weir_credit', Words, {'$gen_cast', Message}} || Message <- [a, d]],
+    Sends = [{'$weir_credit', Words, Message} || Message <- [b, e]],
+    ok = weir_kit:same(messages, lists:sort([c | Casts ++ Sends]), lists:sort(of_senders(Plain))),
     ?assertEqual(4, info(in_flight, Plain)),
-    kill(Plain),
-    weir_flow:forget(Plain).
-
-limit_changed(_Config) ->
-    Pid = full(1),
-    ?assertEqual([?BUSY], casts(Pid, [x], busy)),
-    ok = weir_flow:limit(Pid, 2),
-    ?assertEqual([ok, ?BUSY], casts(Pid, [x, x], busy)),
-    ok = weir_flow:limit(Pid, 1),
-    ?assertEqual([?BUSY], casts(Pid, [x], busy)),
-    ?assertEqual({2, 1}, {info(in_flight, Pid), info(limit, Pid)}),
-    finish(Pid, [], []).
-
-%% The successor of a receiver has a count of its own.
-receiver_restarted(_Config) ->
-    First = full(1),
-    register(weir_flow_limited, First),
-    ?assertEqual([?BUSY], casts(weir_flow_limited, [x], busy)),
-    kill(First),
-    until(fun() -> weir_flow:info(First) =:= {error, no_limit} end),
-    ?assertEqual([{error, noproc}], casts(First, [x], busy)),
-    ?assertEqual({ok, #{}}, weir_flow:info()),
-    Second = full(1),
-    register(weir_flow_limited, Second),
-    ?assertEqual([?BUSY], casts(weir_flow_limited, [x], busy)),
-    ?assertEqual(1, info(in_flight, Second)),
-    finish(Second, [], []).
+    kill(Plain).
 
 %% ---------------------------------------------------------------- lost credits
 
-%% Takes credits as a sender does that is killed before it sends.
-lose(Pid, Count) ->
-    [{ok, _} = weir_flow_limit:take(Pid) || _ <- lists:seq(1, Count)],
-    ok.
-
-%% Has the limits take a sample, and waits until the receiver has answered.
-sample(Pid) ->
-    ok = weir_flow_limits:sample(),
-    until(fun() ->
-        {state, _Monitors, Asked} = sys:get_state(weir_flow_limits, wait_ms()),
-        not is_map_key(Pid, Asked) orelse element(2, maps:get(Pid, Asked)) =:= answered
-    end).
-
-%% The limits take samples without being asked.
-sender_killed_after_taking(_Config) ->
-    Pid = ?RECEIVER:start(5),
-    ok = lose(Pid, 2),
-    until(fun() -> info(mended, Pid) =:= 2 end),
-    ?assertEqual(0, info(in_flight, Pid)),
-    ok = weir_flow_test_receiver:block(Pid),
-    ?assertEqual([ok, ok, ok, ok, ok, ?BUSY], casts(Pid, lists:duplicate(6, x), busy)),
-    finish(Pid, [], []).
-
-%% Senders that try take no credit, so the traffic is quiet, and the count is mended.
+%% Senders that try take no credit, so the traffic is quiet. The limits take samples each second, and mend the count.
 all_credits_lost(_Config) ->
     Pid = ?RECEIVER:start(4),
     ok = sys:suspend(weir_flow_limits, infinity),
-    ok = lose(Pid, 4),
-    Waiters = [async(fun() -> cast(Pid, {note, N}, wait) end) || N <- [1, 2, 3]],
+    %% A sender that is killed before it sends has taken a credit.
+    [{ok, _} = weir_flow_limit:take(Pid) || _ <- [1, 2, 3, 4]],
     ?assertEqual([?BUSY], casts(Pid, [x], busy)),
+    Waiters = [async(fun() -> cast(Pid, {note, N}, wait) end) || N <- [1, 2, 3]],
     ok = sys:resume(weir_flow_limits, infinity),
-    until(fun() ->
-        ok = sample(Pid),
-        info(mended, Pid) =:= 4
-    end),
+    until(fun() -> info(mended, Pid) =:= 4 end),
     finish(Pid, Waiters, [1, 2, 3]).
 
 %% The receiver gives more credits back than were taken.
@@ -178,11 +123,18 @@ a_message_in_the_mailbox_keeps_its_credit(_Config) ->
     ?assertEqual({4, 3, 0}, {queue_len(Pid), info(in_flight, Pid), info(mended, Pid)}),
     finish(Pid, [], []).
 
+%% The receiver answers each request.
 a_message_of_a_suspended_receiver_keeps_its_credit(_Config) ->
     Pid = ?RECEIVER:start(4),
     ok = sys:suspend(Pid, wait_ms()),
     [ok, ok, ok] = casts(Pid, notes([1, 2, 3]), busy),
-    [ok = sample(Pid) || _ <- lists:seq(1, 20)],
+    [
+        begin
+            ok = weir_flow_limits:sample(),
+            until(fun() -> queue_len(Pid) =:= 3 end)
+        end
+     || _ <- lists:seq(1, 50)
+    ],
     ?assertEqual({3, 0}, {info(in_flight, Pid), info(mended, Pid)}),
     ok = sys:resume(Pid, wait_ms()),
     finish(Pid, [], [1, 2, 3]).
@@ -215,18 +167,14 @@ process_of_limits_killed(_Config) ->
     finish(Stays, [], []),
     until(fun() -> weir_flow:info(Stays) =:= {error, no_limit} end).
 
-not_started(_Config) ->
-    Pid = ?RECEIVER:start(1),
-    ok = application:stop(weir_flow),
-    [?assertEqual([?NOT_STARTED], casts(Pid, [x], Limit)) || Limit <- [busy, wait]],
-    ?assertEqual([ok], casts(Pid, notes([1]), none)),
-    [?assertEqual(?NOT_STARTED, Result) || Result <- [weir_flow:limit(1), weir_flow:info(), weir_flow:info(Pid)]],
-    ?assertEqual([1], weir_flow_test_receiver:notes(Pid)),
-    kill(Pid).
-
-no_limit(_Config) ->
+%% Messages without the option `limit' need neither a limit nor the application.
+no_limit_and_not_started(_Config) ->
     Pid = ?RECEIVER:start(none),
     [?assertEqual([{error, no_limit}], casts(Pid, [x], Limit)) || Limit <- [busy, wait]],
+    ?assertEqual({error, no_limit}, weir_flow:info(Pid)),
+    ok = application:stop(weir_flow),
+    [?assertEqual([?NOT_STARTED], casts(Pid, [x], Limit)) || Limit <- [busy, wait]],
+    [?assertEqual(?NOT_STARTED, Result) || Result <- [weir_flow:limit(1), weir_flow:info(), weir_flow:info(Pid)]],
     ?assertEqual([ok], casts(Pid, notes([1]), none)),
     ?assertEqual([1], weir_flow_test_receiver:notes(Pid)),
     kill(Pid).

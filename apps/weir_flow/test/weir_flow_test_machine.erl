@@ -5,7 +5,9 @@
 %% returns all faults.
 -module(weir_flow_test_machine).
 
--export([changes/1, precondition/2, next_state/2, set_up/2, cast/4, await_burst/1, wrong/2, clean_up/0]).
+-include_lib("proper/include/proper.hrl").
+
+-export([changes/1, precondition/2, next_state/2, holds/3, set_up/2, cast/4, await_burst/1, wrong/2, clean_up/0]).
 -export([block/1, release/1, suspend/1, resume/1, freeze/1, thaw/1, replace/1]).
 
 -define(RECEIVER, weir_flow_test_receiver).
@@ -61,6 +63,22 @@ go_on(blocked, Name) -> release(Name);
 go_on(suspended, Name) -> resume(Name);
 go_on(frozen, Name) -> thaw(Name);
 go_on(_Now, _Name) -> ok.
+
+%% Checks random sequences of the commands of a suite, which has functions set_up/0 and wrong/1.
+holds(Suite, Tests, Size) ->
+    Property = ?FORALL(
+        Commands,
+        proper_statem:commands(Suite),
+        try
+            Suite:set_up(),
+            {_History, State, Result} = weir_kit_property:run_commands(Suite, Commands),
+            Wrong = Suite:wrong(State),
+            ?WHENFAIL(ct:pal("~p~n~p~nwrong: ~p", [Commands, Result, Wrong]), Result =:= ok andalso Wrong =:= [])
+        after
+            clean_up()
+        end
+    ),
+    weir_kit_property:holds(Property, [{numtests, Tests}, {max_size, Size}, quiet]).
 
 %% ---------------------------------------------------------------- processes
 
