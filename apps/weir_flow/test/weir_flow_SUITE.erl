@@ -16,10 +16,6 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_kit:quiet(Config).
-
-end_per_suite(Config) -> weir_kit:loud(Config).
-
 end_per_testcase(_Case, _Config) -> no_stray().
 
 %% Casts the notes, and returns the results.
@@ -29,19 +25,20 @@ window(Pid) -> maps:get(Pid, weir_flow:windows()).
 
 %% ---------------------------------------------------------------- the bound
 
-bound_gen_server(_Config) -> [bound(gen_server, Send) || Send <- [fun weir_flow:cast/3, fun weir_flow:send/3]].
-
-bound_gen_statem(_Config) -> [bound(gen_statem, Send) || Send <- [fun weir_flow:cast/3, fun weir_flow:send/3]].
-
-bound_gen_event(_Config) ->
-    bound(gen_event, fun(Pid, Message, How) -> weir_flow:send(Pid, {notify, Message}, How) end).
-
-bound_hibernating(_Config) -> bound(hibernating, fun weir_flow:cast/3).
-
 %% Window - 1 messages go out. The next call brings the request, and waits. When the receiver goes on, all messages
 %% arrive in their order.
-bound(Kind, Send) ->
-    [bound(Kind, Send, Window, How) || Window <- [2, 3, 8], How <- [Window, #{window => Window, timeout => ?LONG_MS}]].
+bound(_Config) ->
+    Notify = fun(Pid, Message, How) -> weir_flow:send(Pid, {notify, Message}, How) end,
+    [
+        bound(Kind, Send, Window, How)
+     || {Kind, Sends} <- [
+            {gen_server, [fun weir_flow:cast/3, fun weir_flow:send/3]},
+            {gen_statem, [fun weir_flow:cast/3, fun weir_flow:send/3]},
+            {gen_event, [Notify]},
+            {hibernating, [fun weir_flow:cast/3]}
+        ],
+        Send <- Sends, Window <- [2, 3, 8], How <- [Window, #{window => Window, timeout => ?LONG_MS}]
+    ].
 
 bound(Kind, Send, Window, How) ->
     {ok, Pid} = start(Kind),

@@ -18,14 +18,18 @@ receiver() ->
     {ok, _} = application:ensure_all_started(weir_flow),
     weir_flow_test_limited:full(1).
 
-%% The first sample finds that a credit was taken. The next samples ask, which takes a process.
-limits_ask_later(_Config) -> ok = in_node(?MODULE, ask_later, []).
+%% The first sample finds that a credit was taken, and the next samples ask, which takes a process. Then the process of
+%% the limits is killed.
+limits_go_on(_Config) -> ok = in_node(?MODULE, go_on, []).
 
-ask_later() ->
+go_on() ->
     Pid = receiver(),
     Limits = whereis(weir_flow_limits),
     full(processes, ?FULL_MS, fun() -> [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 4)] end),
     ?assertEqual(Limits, whereis(weir_flow_limits)),
+    full(processes, ?FULL_MS, fun() -> weir_kit_limits:kill(Limits, whereis(weir_flow_sup)) end),
+    until(fun() -> weir_flow:limit(Pid, 20) =:= ok end),
+    ?assertEqual({1, 20}, {info(in_flight, Pid), info(limit, Pid)}),
     finish(Pid, [], []).
 
 %% A sender that does not wait needs a watch. Without a watch, its window stays full until a later call asks.
@@ -49,15 +53,6 @@ hang() ->
         ok = weir_kit:kill(whereis(weir_flow_limits)),
         until(fun() -> weir_flow:limit(Pid, 20) =:= ok end)
     end).
-
-%% The process of the limits is killed while no other can be started in its place.
-limits_are_killed(_Config) -> ok = in_node(?MODULE, killed, []).
-
-killed() ->
-    Pid = receiver(),
-    full(processes, ?FULL_MS, fun() -> weir_kit_limits:kill(whereis(weir_flow_limits), whereis(weir_flow_sup)) end),
-    until(fun() -> weir_flow:limit(Pid, 20) =:= ok end),
-    ?assertEqual(20, info(limit, Pid)).
 
 %% The first sender that waits for the limit needs a queue. The queue is killed later.
 senders_wait_for_room(_Config) -> ok = in_node(?MODULE, wait_for_room, []).

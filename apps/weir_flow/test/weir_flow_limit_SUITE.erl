@@ -1,13 +1,17 @@
-%% The limit over all senders: its bound, its results, and its count after deaths.
+%% The limit over all senders: the bound, senders that wait in a queue, and the count after deaths.
 -module(weir_flow_limit_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
+-include_lib("proper/include/proper.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [kill/1, queue_len/1, until/1, wait_ms/0]).
 -import(weir_flow_test_lib, [async/1, result/1]).
--import(weir_flow_test_limited, [full/1, finish/3, cast/3, casts/3, info/2, of_senders/1]).
+-import(weir_flow_test_receiver, [notes/1, release/1]).
+-import(weir_flow_test_limited, [
+    full/1, finish/3, cast/3, cast/4, casts/3, waiters/2, served/1, info/2, queue/1
+]).
 
 -define(RECEIVER, weir_flow_test_limited).
 -define(BUSY, {error, busy}).
@@ -27,50 +31,7 @@ end_per_testcase(_Case, _Config) ->
     _ = application:stop(weir_flow),
     weir_flow_test_lib:no_stray().
 
-notes(Numbers) -> [{note, N} || N <- Numbers].
-
-%% ---------------------------------------------------------------- at the limit
-
-busy_at_the_limit(_Config) ->
-    Pid = ?RECEIVER:start(3),
-    ok = weir_flow_test_receiver:block(Pid),
-    ?assertEqual([ok, ok, ok, ?BUSY, ?BUSY], casts(Pid, notes([1, 2, 3, no, no]), busy)),
-    ?assertEqual([?BUSY], casts(Pid, notes([no]), busy)),
-    ?assertEqual({3, 3, 3}, {info(in_flight, Pid), info(busy, Pid), length(of_senders(Pid))}),
-    ok = weir_flow_test_receiver:release(Pid),
-    ?assertEqual([1, 2, 3], weir_flow_test_receiver:notes(Pid)),
-    ?assertEqual([ok], casts(Pid, notes([4]), busy)),
-    finish(Pid, [], [1, 2, 3, 4]).
-
-%% Another sender takes the last credit after the first sender has read that there is room. The first sender takes its
-%% addition off again.
-the_last_credit_is_taken_by_another(_Config) ->
-    Pid = ?RECEIVER:start(3),
-    {_, Words, 3, _} = weir_flow_limit:row(Pid),
-    ok = sys:suspend(weir_flow_limits, infinity),
-    [{ok, Words} = weir_flow_limit:take(Words, 3) || _ <- [1, 2, 3]],
-    Word = atomics:get(Words, 1),
-    {full, Words} = weir_flow_limit:take(Words, 3),
-    ?assertEqual(Word, atomics:get(Words, 1)),
-    kill(Pid).
-
-%% 2,000 senders with one message each, so windows would let all messages in.
-short_lived_senders(_Config) ->
-    Pid = ?RECEIVER:start(10),
-    Senders = [
-        async(fun() -> {N, cast(Pid, {note, N}, lists:nth(N rem 2 + 1, [wait, busy]))} end)
-     || N <- lists:seq(1, 2000)
-    ],
-    Results = [result(Sender) || Sender <- Senders],
-    Sent = [N || {N, ok} <- Results],
-    ok = weir_kit:none(wrong_results, [R || {_, R} <- Results, R =/= ok, R =/= ?BUSY]),
-    ok = weir_kit:none(did_not_wait, lists:seq(2, 2000, 2) -- Sent),
-    Most = ?RECEIVER:most(Pid),
-    Most =< 10 orelse weir_kit:fault({above_the_limit, Most}),
-    ok = weir_kit:same(busy, 2000 - length(Sent), info(busy, Pid)),
-    %% No sender died, so there was nothing to mend.
-    ok = weir_kit:same(mended, 0, info(mended, Pid)),
-    finish(Pid, [], Sent).
+%% ---------------------------------------------------------------- credits
 
 envelopes(_Config) ->
     {Plain, _} = weir_kit:start(fun() -> receive never -> ok end end),
@@ -85,9 +46,136 @@ envelopes(_Config) ->
     {_, Words, 10, none} = weir_flow_limit:row(Plain),
     Casts = [{'$weir_credit', Words, {'$gen_cast', Message}} || Message <- [a, d]],
     Sends = [{'$weir_credit', Words, Message} || Message <- [b, e]],
-    ok = weir_kit:same(messages, lists:sort([c | Casts ++ Sends]), lists:sort(of_senders(Plain))),
+    {messages, Messages} = process_info(Plain, messages),
+    ok = weir_kit:none(lost, [c | Casts ++ Sends] -- Messages),
     ?assertEqual(4, info(in_flight, Plain)),
     kill(Plain).
+
+%% Another sender takes the last credit after the first sender has read that there is room. The first sender takes its
+%% addition off again.
+the_last_credit_is_taken_by_another(_Config) ->
+    Pid = ?RECEIVER:start(3),
+    {_, Words, 3, _} = weir_flow_limit:row(Pid),
+    ok = sys:suspend(weir_flow_limits, infinity),
+    [{ok, Words} = weir_flow_limit:take(Words, 3) || _ <- [1, 2, 3]],
+    Word = atomics:get(Words, 1),
+    {full, Words} = weir_flow_limit:take(Words, 3),
+    ?assertEqual(Word, atomics:get(Words, 1)),
+    kill(Pid).
+
+%% ---------------------------------------------------------------- senders that wait
+
+%% A waiter that the scheduler delays may be overtaken, so the case asserts on the mean. If the last waiter were served
+%% first, the mean would be 50.
+waiters_are_served_in_their_order(_Config) ->
+    Pid = full(2),
+    Waiters = waiters(Pid, lists:seq(1, 100)),
+    %% The messages under the limit, the request of the queue, and the request of the limits to a quiet receiver.
+    Length = queue_len(Pid),
+    ?assert(Length =< 2 + 1 + 1, Length),
+    ?assertEqual(100, info(waits, Pid)),
+    ok = release(Pid),
+    served(Waiters),
+    Moved = [abs(N - Place) || {Place, N} <- lists:enumerate(notes(Pid))],
+    ?assert(lists:sum(Moved) div length(Moved) =< 5, Moved),
+    finish(Pid, [], lists:seq(1, 100)).
+
+%% The queue is suspended, so that a waiter stays in the queue although there is room.
+newcomers_do_not_overtake_waiters(_Config) ->
+    Pid = full(3),
+    Waiters = waiters(Pid, [1]),
+    ok = sys:suspend(queue(Pid), infinity),
+    ok = release(Pid),
+    until(fun() -> info(in_flight, Pid) =:= 0 end),
+    ?assertEqual([?BUSY], casts(Pid, [{note, no}], busy)),
+    ?assertEqual({error, timeout}, result(async(fun() -> cast(Pid, {note, no}, wait, 1) end))),
+    ok = sys:resume(queue(Pid), infinity),
+    served(Waiters),
+    ?assertEqual([ok], casts(Pid, [{note, 2}], busy)),
+    finish(Pid, [], [1, 2]).
+
+%% The receiver is blocked, so that only a tick of the queue finds the room.
+a_changed_limit_holds_at_once(_Config) ->
+    Pid = full(1),
+    Waiters = waiters(Pid, [1, 2, 3]),
+    ok = weir_flow:limit(Pid, 4),
+    until(fun() -> info(queued, Pid) =:= 0 andalso info(in_flight, Pid) =:= 4 end),
+    ok = weir_flow:limit(Pid, 3),
+    ?assertEqual([?BUSY], casts(Pid, [no], busy)),
+    ?assertEqual({4, 3}, {info(in_flight, Pid), info(limit, Pid)}),
+    finish(Pid, Waiters, [1, 2, 3]).
+
+%% A sender whose time is over lives on, and leaves neither a place in the queue nor a monitor.
+a_waiter_whose_time_is_over_leaves_the_queue(_Config) ->
+    Pid = full(1),
+    ok = result(async(fun() ->
+        [?assertEqual({error, timeout}, cast(Pid, {note, no}, wait, Ms)) || Ms <- [0, 1, 5, 0, 1, 5]],
+        until(fun() -> info(queued, Pid) =:= 0 end),
+        ?assertEqual({monitors, [{process, Pid}]}, process_info(queue(Pid), monitors))
+    end)),
+    finish(Pid, [], []).
+
+%% The queue wakes twice as many senders at each tick. With one sender at each tick, the last one would wait for 60 s.
+waiters_that_are_killed_or_suspended_delay_no_others(_Config) ->
+    Pid = full(1),
+    Waiters = [async(fun() -> cast(Pid, {note, N}, wait) end) || N <- lists:seq(1, 3000)],
+    until(fun() -> info(queued, Pid) =:= 3000 end),
+    {Killed, Suspended} = lists:split(1000, Waiters),
+    [kill(Waiter) || Waiter <- Killed],
+    [true = erlang:suspend_process(Waiter) || {Waiter, _} <- Suspended],
+    until(fun() -> info(queued, Pid) =:= 2000 end),
+    Others = waiters(Pid, [3001]),
+    ok = release(Pid),
+    served(Others),
+    [true = erlang:resume_process(Waiter) || {Waiter, _} <- Suspended],
+    finish(Pid, Suspended, lists:seq(1001, 3001)).
+
+%% The waiters are suspended, so that no request of a waiter starts another queue. A queue that has ended refuses no
+%% sender. When the waiters are resumed, they repeat their requests.
+waiters_outlive_their_queue(_Config) ->
+    Pid = full(2),
+    Waiters = waiters(Pid, lists:seq(1, 20)),
+    [true = erlang:suspend_process(Waiter) || {Waiter, _} <- Waiters],
+    kill(queue(Pid)),
+    until(fun() -> info(queued, Pid) =:= 0 end),
+    ok = release(Pid),
+    until(fun() -> info(in_flight, Pid) =:= 0 end),
+    ?assertEqual([ok], casts(Pid, [{note, 21}], busy)),
+    [true = erlang:resume_process(Waiter) || {Waiter, _} <- Waiters],
+    finish(Pid, Waiters, lists:seq(1, 21)).
+
+waiters_hear_of_the_end_of_the_receiver(_Config) ->
+    Pid = full(1),
+    Waiters = waiters(Pid, [1, 2, 3]),
+    Queue = queue(Pid),
+    kill(Pid),
+    [?assertEqual({error, noproc}, result(Waiter)) || Waiter <- Waiters],
+    until(fun() -> not is_process_alive(Queue) end).
+
+waiters_hear_of_the_end_of_the_application(_Config) ->
+    Pid = full(1),
+    Waiters = waiters(Pid, [1, 2, 3]),
+    ok = application:stop(weir_flow),
+    [?assertEqual(?NOT_STARTED, result(Waiter)) || Waiter <- Waiters],
+    kill(Pid).
+
+%% A callback throws two messages, the request of the queue, and the request of the limits away. The limits ask again,
+%% and give the credits back.
+waiters_outlive_a_flush_of_the_receiver(_Config) ->
+    Pid = ?RECEIVER:start(2),
+    ok = weir_flow_test_receiver:flush(Pid),
+    [ok, ok] = casts(Pid, [{note, lost}, {note, lost}], busy),
+    Waiters = waiters(Pid, [1, 2, 3]),
+    until(fun() ->
+        ok = weir_flow_limits:sample(),
+        queue_len(Pid) =:= 2 + 1 + 1
+    end),
+    ok = release(Pid),
+    until(fun() ->
+        ok = weir_flow_limits:sample(),
+        info(mended, Pid) =:= 2
+    end),
+    finish(Pid, Waiters, [1, 2, 3]).
 
 %% ---------------------------------------------------------------- lost credits
 
@@ -114,20 +202,11 @@ counted_too_low(_Config) ->
     ?assertEqual([ok, ok, ok, ok, ?BUSY], casts(Pid, lists:duplicate(5, x), busy)),
     finish(Pid, [], []).
 
-a_message_in_the_mailbox_keeps_its_credit(_Config) ->
-    Pid = full(3),
-    [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)],
-    %% All samples together send one request.
-    until(fun() -> queue_len(Pid) =:= 3 + 1 end),
-    [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)],
-    ?assertEqual({4, 3, 0}, {queue_len(Pid), info(in_flight, Pid), info(mended, Pid)}),
-    finish(Pid, [], []).
-
 %% The receiver answers each request.
 a_message_of_a_suspended_receiver_keeps_its_credit(_Config) ->
     Pid = ?RECEIVER:start(4),
     ok = sys:suspend(Pid, wait_ms()),
-    [ok, ok, ok] = casts(Pid, notes([1, 2, 3]), busy),
+    [ok, ok, ok] = casts(Pid, [{note, N} || N <- [1, 2, 3]], busy),
     [
         begin
             ok = weir_flow_limits:sample(),
@@ -140,15 +219,18 @@ a_message_of_a_suspended_receiver_keeps_its_credit(_Config) ->
     finish(Pid, [], [1, 2, 3]).
 
 %% The receiver answers the first request in the turn of a message under the limit, and that turn goes on.
-a_message_of_a_long_turn_keeps_its_credit(_Config) ->
+a_message_keeps_its_credit_until_it_is_handled(_Config) ->
     Pid = full(1),
-    %% The first sample finds that a credit was taken, the second one asks.
-    [ok = weir_flow_limits:sample() || _ <- [1, 2]],
+    Sample = fun() -> [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)] end,
+    Sample(),
+    %% All samples together send one request.
     until(fun() -> queue_len(Pid) =:= 2 end),
+    Sample(),
+    ?assertEqual(2, queue_len(Pid)),
     Pid ! {block, self()},
-    ok = weir_flow_test_receiver:release(Pid),
+    ok = release(Pid),
     ok = weir_flow_test_receiver:await_blocked(Pid),
-    [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 20)],
+    Sample(),
     ?assertEqual({1, 0}, {info(in_flight, Pid), info(mended, Pid)}),
     finish(Pid, [], []).
 
@@ -175,8 +257,8 @@ no_limit_and_not_started(_Config) ->
     ok = application:stop(weir_flow),
     [?assertEqual([?NOT_STARTED], casts(Pid, [x], Limit)) || Limit <- [busy, wait]],
     [?assertEqual(?NOT_STARTED, Result) || Result <- [weir_flow:limit(1), weir_flow:info(), weir_flow:info(Pid)]],
-    ?assertEqual([ok], casts(Pid, notes([1]), none)),
-    ?assertEqual([1], weir_flow_test_receiver:notes(Pid)),
+    ?assertEqual([ok], casts(Pid, [{note, 1}], none)),
+    ?assertEqual([1], notes(Pid)),
     kill(Pid).
 
 misuse(_Config) ->
@@ -184,3 +266,53 @@ misuse(_Config) ->
     ?assertError(badarg, weir_flow:limit(name, 1)),
     ok = weir_flow:limit(4000000),
     {ok, #{limit := 4000000, in_flight := 0, busy := 0, waits := 0, queued := 0, mended := 0}} = weir_flow:info(self()).
+
+%% ---------------------------------------------------------------- random sequences
+
+-define(STATEM, weir_flow_test_machine).
+-define(SENDERS, [s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12]).
+
+initial_state() -> maps:from_list([{?MODULE, running} | [{Sender, sending} || Sender <- ?SENDERS]]).
+
+command(State) ->
+    How = ?LET({Limit, Timeout}, {oneof([wait, busy]), oneof([0, 1, 20, infinity])},
+        #{limit => Limit, timeout => Timeout, window => 1000}),
+    frequency([
+        {100, {call, ?STATEM, cast, [elements(?SENDERS), ?MODULE, How, range(1, 5)]}},
+        {5, {call, ?MODULE, kill_queue, []}},
+        {3, {call, ?MODULE, kill_limits, []}},
+        {5, {call, ?MODULE, set_limit, [range(1, 6)]}}
+        | ?STATEM:changes(State)
+    ]).
+
+precondition(State, Call) -> ?STATEM:precondition(State, Call).
+
+next_state(State, _Result, Call) -> ?STATEM:next_state(State, Call).
+
+postcondition(_State, _Call, Result) -> Result =:= ok.
+
+kill_queue() ->
+    [kill(Queue) || {_, _, _, Queue} <- [weir_flow_limit:row(whereis(?MODULE))], is_pid(Queue)],
+    ok.
+
+%% A supervisor may end that starts more than ten children again in five seconds, so the kills are rare.
+kill_limits() ->
+    kill(whereis(weir_flow_limits)),
+    until(fun() -> is_pid(whereis(weir_flow_limits)) end).
+
+set_limit(Max) -> weir_flow:limit(whereis(?MODULE), Max).
+
+random_sequences(_Config) ->
+    ?STATEM:holds(?MODULE, fun set_up/0, fun wrong/1, [{numtests, weir_kit:long(40, 400)}, {max_size, 60}]).
+
+set_up() -> ?STATEM:set_up([{?MODULE, fun() -> ?RECEIVER:start(3) end}], ?SENDERS).
+
+wrong(State) -> ?STATEM:wrong(State, fun faults/1).
+
+%% Waits until the limits have mended the credits of killed senders.
+faults(Pid) ->
+    until(fun() ->
+        ok = weir_flow_limits:sample(),
+        info(in_flight, Pid) =:= 0 andalso info(queued, Pid) =:= 0
+    end),
+    [{above_the_limit, Most} || Most <- [?RECEIVER:most(Pid)], Most > 6].

@@ -16,10 +16,6 @@
 
 all() -> weir_kit:cases(?MODULE).
 
-init_per_suite(Config) -> weir_kit:quiet(Config).
-
-end_per_suite(Config) -> weir_kit:loud(Config).
-
 initial_state() -> maps:from_list([{Receiver, running} || Receiver <- ?RECEIVERS]).
 
 command(State) ->
@@ -58,7 +54,8 @@ cast({Sender, Window}, Receiver, Timeout, Count) ->
     ok = ?STATEM:cast(Sender, Receiver, #{window => Window, timeout => Timeout}, Count),
     ?STATEM:await_burst(Sender).
 
-random_sequences(_Config) -> ?STATEM:holds(?MODULE, weir_kit:long(50, 100), 100).
+random_sequences(_Config) ->
+    ?STATEM:holds(?MODULE, fun set_up/0, fun wrong/1, [{numtests, weir_kit:long(50, 100)}, {max_size, 100}]).
 
 %% Senders cast without a pause, and each change follows the change before it at once.
 everything_at_once(_Config) ->

@@ -8,7 +8,7 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([start/1, full/1, most/1, finish/3]).
--export([cast/3, cast/4, casts/3, waiters/2, served/1, info/2, queue/1, of_senders/1]).
+-export([cast/3, cast/4, casts/3, waiters/2, served/1, info/2, queue/1]).
 -export([system_continue/3, system_terminate/4]).
 
 -import(weir_flow_test_lib, [async/1, result/1]).
@@ -110,8 +110,3 @@ info(Key, Pid) ->
 queue(Pid) ->
     {_, _, _, Queue} = weir_flow_limit:row(Pid),
     Queue.
-
-%% Returns the messages in a mailbox without the requests of the limits, which may come at any time.
-of_senders(Pid) ->
-    {messages, Messages} = process_info(Pid, messages),
-    lists:filter(fun({system, {_, Tag}, _}) -> not is_reference(Tag); (_) -> true end, Messages).

@@ -7,7 +7,7 @@
 
 -include_lib("proper/include/proper.hrl").
 
--export([changes/1, precondition/2, next_state/2, holds/3, set_up/2, cast/4, await_burst/1, wrong/2, clean_up/0]).
+-export([changes/1, precondition/2, next_state/2, holds/4, set_up/2, cast/4, await_burst/1, wrong/2, clean_up/0]).
 -export([block/1, release/1, suspend/1, resume/1, freeze/1, thaw/1, replace/1]).
 
 -define(RECEIVER, weir_flow_test_receiver).
@@ -64,21 +64,21 @@ go_on(suspended, Name) -> resume(Name);
 go_on(frozen, Name) -> thaw(Name);
 go_on(_Now, _Name) -> ok.
 
-%% Checks random sequences of the commands of a suite, which has functions set_up/0 and wrong/1.
-holds(Suite, Tests, Size) ->
+%% Checks random sequences of the commands of a suite. SetUp starts the processes, and Wrong returns the faults.
+holds(Suite, SetUp, Wrong, Options) ->
     Property = ?FORALL(
         Commands,
         proper_statem:commands(Suite),
         try
-            Suite:set_up(),
+            SetUp(),
             {_History, State, Result} = weir_kit_property:run_commands(Suite, Commands),
-            Wrong = Suite:wrong(State),
-            ?WHENFAIL(ct:pal("~p~n~p~nwrong: ~p", [Commands, Result, Wrong]), Result =:= ok andalso Wrong =:= [])
+            Faults = Wrong(State),
+            ?WHENFAIL(ct:pal("~p~n~p~nwrong: ~p", [Commands, Result, Faults]), Result =:= ok andalso Faults =:= [])
         after
             clean_up()
         end
     ),
-    weir_kit_property:holds(Property, [{numtests, Tests}, {max_size, Size}, quiet]).
+    weir_kit_property:holds(Property, [quiet | Options]).
 
 %% ---------------------------------------------------------------- processes
 
