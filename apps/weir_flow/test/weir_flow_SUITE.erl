@@ -75,15 +75,16 @@ names(_Config) ->
     ].
 
 to_itself(_Config) ->
+    Options = [2, #{limit => busy}, #{window => 16#7ffffff, timeout => 4294967295}, [{window, 3}, {window, wrong}], []],
     result(async(fun() ->
-        [ok = weir_flow:send(self(), N, 2) || N <- lists:seq(1, 10)],
-        [ok = weir_flow:send(self(), N, #{limit => busy}) || N <- lists:seq(11, 20)],
+        [{ok, How} = {weir_flow:send(self(), N, How), How} || How <- Options, N <- [1, 2, 3]],
         ?assertEqual(#{}, weir_flow:windows()),
-        [ok = await(N) || N <- lists:seq(1, 20)]
+        [ok = await(N) || _ <- Options, N <- [1, 2, 3]]
     end)).
 
 %% ---------------------------------------------------------------- death
 
+%% If a receiver dies before the window is full, the acknowledgement finds out, and each later call finds out at once.
 no_such_process(_Config) ->
     [
         ?assertEqual(?NOPROC, weir_flow:cast(Dest, x))
@@ -91,12 +92,12 @@ no_such_process(_Config) ->
     ],
     {ok, Pid} = start(gen_server, {local, weir_flow_local}),
     result(async(fun() ->
-        ok = weir_flow:cast(weir_flow_local, x),
+        ?assertEqual([ok], casts(weir_flow_local, [1], 4)),
         unregister(weir_flow_local),
-        ?assertEqual(?NOPROC, weir_flow:cast(weir_flow_local, x)),
-        ok = weir_flow:cast(Pid, x)
+        ?assertEqual([?NOPROC], casts(weir_flow_local, [no], 4)),
+        kill(Pid),
+        ?assertEqual([ok, ok, ?NOPROC, ?NOPROC, ?NOPROC], casts(Pid, lists:seq(2, 6), 4))
     end)),
-    kill(Pid),
     [?assertEqual(?NOPROC, weir_flow:cast(Pid, x, How)) || How <- [16, #{timeout => 0}]],
     {error, noproc, _} = weir_flow:cast_with(weir_flow:new(Pid), x),
     ?assertEqual(#{}, weir_flow:windows()).
@@ -115,37 +116,17 @@ killed_while_a_sender_waits(_Config) ->
         {Stop, Length} <- [{fun weir_flow_test_receiver:block/1, 2}, {fun(Pid) -> sys:suspend(Pid, wait_ms()) end, 1}]
     ].
 
-%% The first acknowledgement finds the death, and each later call finds it at once.
-killed_before_the_window_is_full(_Config) ->
-    {ok, Pid} = start(gen_server),
-    Results = result(async(fun() ->
-        ok = weir_flow:cast(Pid, x, 4),
-        kill(Pid),
-        casts(Pid, lists:seq(1, 5), 4)
-    end)),
-    ?assertEqual([ok, ok, ?NOPROC, ?NOPROC, ?NOPROC], Results).
-
-%% The sender waits for the watch, or the watch has ended long before the next call.
+%% The watch has ended long before the next call.
 killed_while_watched(_Config) ->
-    [
-        begin
-            Pid = blocked(),
-            Sender = async(fun() ->
-                ?assertEqual([ok, ?TIMEOUT], casts(Pid, [1, no], #{window => 2, timeout => 0})),
-                [await(killed) || Late],
-                casts(Pid, [2, 3], 2)
-            end),
-            [until_waiting(Sender, {Pid, 2}) || not Late],
-            until(fun() -> queue_len(Pid) =:= 2 end),
-            kill(Pid),
-            no_stray(),
-            [element(1, Sender) ! killed || Late],
-            ?assertEqual([?NOPROC, ?NOPROC], result(Sender))
-        end
-     || Late <- [false, true]
-    ].
+    Pid = blocked(),
+    result(async(fun() ->
+        ?assertEqual([ok, ?TIMEOUT], casts(Pid, [1, no], #{window => 2, timeout => 0})),
+        kill(Pid),
+        no_stray(),
+        ?assertEqual([?NOPROC, ?NOPROC], casts(Pid, [2, 3], #{window => 2, timeout => 0}))
+    end)).
 
-%% ---------------------------------------------------------------- time-outs
+%% ---------------------------------------------------------------- time-outs and lost requests
 
 %% The mailbox holds Window - 1 messages, the request of the sender, and the request of the watch.
 timeout_and_remains(_Config) ->
@@ -209,8 +190,6 @@ watch_killed(_Config) ->
     ?assertEqual([1, 2], notes(Pid)),
     kill(Pid).
 
-%% ---------------------------------------------------------------- the sender's mailbox
-
 %% Messages that look like answers stay, and keep their order.
 long_mailbox(_Config) ->
     {ok, Pid} = start(gen_server),
@@ -241,8 +220,6 @@ receives_by_reference(_Config) ->
      || {function, Name, Arity, _, Code} <- Functions, lists:keymember(recv_marker_use, 1, Code)
     ],
     ?assertEqual([{ask, 5}, {await_monitor, 2}, {await_resume, 4}, {await_watch, 2}], lists:sort(Marked)).
-
-%% ---------------------------------------------------------------- lost requests
 
 %% A callback throws all messages of the mailbox away: the request of a sender that waits, and the requests of a sender
 %% whose time is over, whose watch then has ended before the next call.
@@ -299,7 +276,7 @@ suspended(_Config) ->
     Sender = async(fun() -> casts(Pid, lists:seq(1, 20), 4) end),
     until_suspended(Sender, {Pid, 1 + 3}),
     ok = sys:resume(Pid, wait_ms()),
-    ok = weir_flow_test_receiver:await_blocked(Pid),
+    ok = await({blocked, Pid}),
     until(fun() -> queue_len(Pid) =:= 4 andalso is_waiting(Sender, [ask]) end),
     ok = release(Pid),
     ?assertEqual(lists:duplicate(20, ok), result(Sender)),
@@ -436,8 +413,6 @@ forget(_Config) ->
     end)),
     kill(Pid).
 
-%% ---------------------------------------------------------------- misuse
-
 %% The shell shows a text about the wrong argument.
 misuse(_Config) ->
     [
@@ -456,10 +431,7 @@ misuse(_Config) ->
     ?assertEqual("not an integer from 1 to 4000000", text(fun() -> weir_flow:limit(0) end)),
     Bad = ["name", {a, b, c}, 1, {1, node()}, {via, 1, x}, make_ref()],
     [?assertError(badarg, weir_flow:send(Dest, x)) || Dest <- Bad],
-    [?assertError(badarg, weir_flow:new(Dest, Window)) || {Dest, Window} <- [{self(), 1}, {"name", 16}]],
-    Good = [#{window => 16#7ffffff, timeout => 4294967295, limit => none}, [{window, 3}, {window, wrong}], []],
-    [{ok, How} = {weir_flow:cast(self(), x, How), How} || How <- Good],
-    [ok = await({'$gen_cast', x}) || _ <- Good].
+    [?assertError(badarg, weir_flow:new(Dest, Window)) || {Dest, Window} <- [{self(), 1}, {"name", 16}]].
 
 text(Call) ->
     try

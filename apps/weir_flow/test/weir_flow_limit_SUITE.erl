@@ -144,20 +144,22 @@ waiters_outlive_their_queue(_Config) ->
     [true = erlang:resume_process(Waiter) || {Waiter, _} <- Waiters],
     finish(Pid, Waiters, lists:seq(1, 21)).
 
-waiters_hear_of_the_end_of_the_receiver(_Config) ->
-    Pid = full(1),
-    Waiters = waiters(Pid, [1, 2, 3]),
-    Queue = queue(Pid),
-    kill(Pid),
-    [?assertEqual({error, noproc}, result(Waiter)) || Waiter <- Waiters],
-    until(fun() -> not is_process_alive(Queue) end).
-
-waiters_hear_of_the_end_of_the_application(_Config) ->
-    Pid = full(1),
-    Waiters = waiters(Pid, [1, 2, 3]),
-    ok = application:stop(weir_flow),
-    [?assertEqual(?NOT_STARTED, result(Waiter)) || Waiter <- Waiters],
-    kill(Pid).
+waiters_hear_of_the_end_of_the_receiver_or_the_application(_Config) ->
+    [
+        begin
+            Pid = full(1),
+            Waiters = waiters(Pid, [1, 2, 3]),
+            Queue = queue(Pid),
+            ok = End(Pid),
+            [?assertEqual({error, Reason}, result(Waiter)) || Waiter <- Waiters],
+            until(fun() -> not is_process_alive(Queue) end),
+            kill(Pid)
+        end
+     || {End, Reason} <- [
+            {fun weir_kit:kill/1, noproc},
+            {fun(_) -> application:stop(weir_flow) end, {not_started, weir_flow}}
+        ]
+    ].
 
 %% A callback throws two messages, the request of the queue, and the request of the limits away. The limits ask again,
 %% and give the credits back.
@@ -229,7 +231,7 @@ a_message_keeps_its_credit_until_it_is_handled(_Config) ->
     ?assertEqual(2, queue_len(Pid)),
     Pid ! {block, self()},
     ok = release(Pid),
-    ok = weir_flow_test_receiver:await_blocked(Pid),
+    ok = weir_flow_test_lib:await({blocked, Pid}),
     Sample(),
     ?assertEqual({1, 0}, {info(in_flight, Pid), info(mended, Pid)}),
     finish(Pid, [], []).

@@ -49,12 +49,7 @@ end_per_testcase(_Case, Config) ->
     stop_peer(peer(Config)),
     weir_flow_test_lib:no_stray().
 
-stop_peer(Peer) ->
-    try
-        peer:stop(Peer)
-    catch
-        exit:_ -> ok
-    end.
+stop_peer(Peer) -> is_process_alive(Peer) andalso peer:stop(Peer).
 
 peer(Conf) -> proplists:get_value(peer, Conf).
 

@@ -4,7 +4,7 @@
 %% the callback then throws all messages in its mailbox away.
 -module(weir_flow_test_receiver).
 
--export([start/1, start/2, blocked/0, notes/1, block/1, flush/1, await_blocked/1, release/1, handle/2]).
+-export([start/1, start/2, blocked/0, notes/1, block/1, flush/1, release/1, handle/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 -export([callback_mode/0, handle_event/4]).
 -export([handle_event/2, handle_call/2]).
@@ -35,16 +35,14 @@ notes(Pid) ->
     end.
 
 %% Returns when the receiver is blocked.
-block(Pid) ->
-    Pid ! {block, self()},
-    await_blocked(Pid).
+block(Pid) -> block(Pid, block).
 
 %% Like block/1. Messages that arrive before the release are lost.
-flush(Pid) ->
-    Pid ! {flush, self()},
-    await_blocked(Pid).
+flush(Pid) -> block(Pid, flush).
 
-await_blocked(Pid) -> weir_flow_test_lib:await({blocked, Pid}).
+block(Pid, How) ->
+    Pid ! {How, self()},
+    weir_flow_test_lib:await({blocked, Pid}).
 
 release(Pid) ->
     Pid ! {release, self()},
