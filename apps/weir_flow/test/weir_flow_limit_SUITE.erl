@@ -179,7 +179,7 @@ waiters_outlive_a_flush_of_the_receiver(_Config) ->
     end),
     finish(Pid, Waiters, [1, 2, 3]).
 
-%% ---------------------------------------------------------------- lost credits
+%% ---------------------------------------------------------------- lost credits, and the application
 
 %% Senders that try take no credit, so the traffic is quiet. The limits take samples each second, and mend the count.
 all_credits_lost(_Config) ->
@@ -236,19 +236,17 @@ a_message_keeps_its_credit_until_it_is_handled(_Config) ->
     ?assertEqual({1, 0}, {info(in_flight, Pid), info(mended, Pid)}),
     finish(Pid, [], []).
 
-%% ---------------------------------------------------------------- the application
-
-%% No limit is lost, and the next process of the limits finds a receiver that died meanwhile.
+%% No limit is lost, waiters find the next process of the limits, and that process finds a receiver that died meanwhile.
 process_of_limits_killed(_Config) ->
     [Stays, Dies] = [full(1), ?RECEIVER:start(2)],
+    Waiters = waiters(Stays, [1, 2, 3]),
     ok = sys:suspend(weir_flow_sup, wait_ms()),
-    kill(whereis(weir_flow_limits)),
-    kill(Dies),
+    [kill(Pid) || Pid <- [whereis(weir_flow_limits), queue(Stays), Dies]],
     ?assertEqual(?NOT_STARTED, weir_flow:limit(3)),
     ok = sys:resume(weir_flow_sup, wait_ms()),
     until(fun() -> weir_flow:info(Dies) =:= {error, no_limit} end),
     ?assertEqual([?BUSY], casts(Stays, [x], busy)),
-    finish(Stays, [], []),
+    finish(Stays, Waiters, [1, 2, 3]),
     until(fun() -> weir_flow:info(Stays) =:= {error, no_limit} end).
 
 %% Messages without the option `limit' need neither a limit nor the application.
@@ -282,7 +280,6 @@ command(State) ->
     frequency([
         {100, {call, ?STATEM, cast, [elements(?SENDERS), ?MODULE, How, range(1, 5)]}},
         {5, {call, ?MODULE, kill_queue, []}},
-        {3, {call, ?MODULE, kill_limits, []}},
         {5, {call, ?MODULE, set_limit, [range(1, 6)]}}
         | ?STATEM:changes(State)
     ]).
@@ -296,11 +293,6 @@ postcondition(_State, _Call, Result) -> Result =:= ok.
 kill_queue() ->
     [kill(Queue) || {_, _, _, Queue} <- [weir_flow_limit:row(whereis(?MODULE))], is_pid(Queue)],
     ok.
-
-%% A supervisor may end that starts more than ten children again in five seconds, so the kills are rare.
-kill_limits() ->
-    kill(whereis(weir_flow_limits)),
-    until(fun() -> is_pid(whereis(weir_flow_limits)) end).
 
 set_limit(Max) -> weir_flow:limit(whereis(?MODULE), Max).
 

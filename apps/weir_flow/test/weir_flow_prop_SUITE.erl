@@ -16,6 +16,8 @@
 
 all() -> weir_kit:cases(?MODULE).
 
+end_per_testcase(_Case, _Config) -> weir_flow_test_lib:no_stray().
+
 initial_state() -> maps:from_list([{Receiver, running} || Receiver <- ?RECEIVERS]).
 
 command(State) ->
@@ -79,8 +81,4 @@ set_up() ->
     Start = fun() -> element(2, {ok, _} = weir_flow_test_receiver:start(gen_server)) end,
     ?STATEM:set_up([{Name, Start} || Name <- ?RECEIVERS], [Name || {Name, _} <- ?SENDERS]).
 
-wrong(State) ->
-    Wrong = ?STATEM:wrong(State, fun(_Receiver) -> [] end),
-    ok = ?STATEM:clean_up(),
-    weir_flow_test_lib:no_stray(),
-    Wrong.
+wrong(State) -> ?STATEM:wrong(State, fun(_Receiver) -> [] end).

@@ -5,11 +5,10 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 -import(weir_flow_test_lib, [async/1, result/1, await/1]).
 -import(weir_flow_test_receiver, [block/1, flush/1, release/1, notes/1]).
 
--define(LONG_MS, weir_kit:wait_ms()).
 -define(TIMEOUT, {error, timeout}).
 -define(NOPROC, {error, noproc}).
 
@@ -37,7 +36,7 @@ end_per_suite(Config) ->
 
 init_per_testcase(_Case, Config) ->
     {ok, Peer, Node} = peer:start(#{
-        name => peer:random_name(), connection => standard_io, wait_boot => weir_kit:wait_ms()
+        name => peer:random_name(), connection => standard_io, wait_boot => wait_ms()
     }),
     Dirs = [filename:dirname(code:which(M)) || M <- [weir_flow, ?MODULE, weir_kit]],
     ok = weir_kit_nodes:call(Peer, code, add_pathsa, [Dirs]),
@@ -96,7 +95,7 @@ restart_under_a_name(Config) ->
         ?assertEqual([ok, ?TIMEOUT], casts(far(Config), [0, no], #{window => 2, timeout => 0})),
         ?assertEqual([?NOPROC], casts(far(Config), [no], 2)),
         await(restarted),
-        casts(far(Config), [1, 2, 3], #{window => 2, timeout => ?LONG_MS})
+        casts(far(Config), [1, 2, 3], #{window => 2, timeout => wait_ms()})
     end),
     until_waiting([Sender], First, 2, Config),
     weir_kit:kill(First),
@@ -122,7 +121,7 @@ node_stopped(Config) ->
             [?assertEqual([ok, ?TIMEOUT], casts(Dest, [1, no], #{window => 2, timeout => 1})) || How =:= watched],
             casts(Dest, [1, 2], case How of watched -> 2; _ -> How end)
         end)
-     || Dest <- [Pid, far(Config)], How <- [2, #{window => 2, timeout => ?LONG_MS}, watched]
+     || Dest <- [Pid, far(Config)], How <- [2, #{window => 2, timeout => wait_ms()}, watched]
     ],
     until_waiting(Senders, Pid, 2 * (2 + 2 + 3), Config),
     stop_peer(peer(Config)),

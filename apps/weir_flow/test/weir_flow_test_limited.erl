@@ -9,7 +9,7 @@
 
 -export([start/1, full/1, most/1, finish/3]).
 -export([cast/3, cast/4, casts/3, waiters/2, served/1, info/2, queue/1]).
--export([system_continue/3, system_terminate/4]).
+-export([system_continue/3]).
 
 -import(weir_flow_test_lib, [async/1, result/1]).
 -import(weir_kit, [until/1]).
@@ -65,8 +65,6 @@ turn(Message, Credits, {Notes0, Most}) ->
     end.
 
 system_continue(_Parent, _Debug, State) -> loop(State).
-
-system_terminate(Reason, _Parent, _Debug, _State) -> exit(Reason).
 
 %% ---------------------------------------------------------------- senders
 

@@ -10,8 +10,6 @@
 -export([changes/1, precondition/2, next_state/2, holds/4, set_up/2, cast/4, await_burst/1, wrong/2, clean_up/0]).
 -export([block/1, release/1, suspend/1, resume/1, freeze/1, thaw/1, replace/1]).
 
--define(RECEIVER, weir_flow_test_receiver).
-
 %% ---------------------------------------------------------------- the model
 
 %% Returns the commands that change one process, with their weights.
@@ -36,9 +34,9 @@ next_state(State, {call, ?MODULE, Change, [Name]}) ->
 next_state(State, _Call) ->
     State.
 
-block(Receiver) -> ?RECEIVER:block(whereis(Receiver)).
+block(Receiver) -> weir_flow_test_receiver:block(whereis(Receiver)).
 
-release(Receiver) -> ?RECEIVER:release(whereis(Receiver)).
+release(Receiver) -> weir_flow_test_receiver:release(whereis(Receiver)).
 
 suspend(Receiver) -> sys:suspend(Receiver, infinity).
 
@@ -72,8 +70,7 @@ holds(Suite, SetUp, Wrong, Options) ->
         try
             SetUp(),
             {_History, State, Result} = weir_kit_property:run_commands(Suite, Commands),
-            Faults = Wrong(State),
-            ?WHENFAIL(ct:pal("~p~n~p~nwrong: ~p", [Commands, Result, Faults]), Result =:= ok andalso Faults =:= [])
+            [{commands, Result} || Result =/= ok] ++ Wrong(State)
         after
             clean_up()
         end
@@ -86,7 +83,7 @@ holds(Suite, SetUp, Wrong, Options) ->
 set_up(Receivers, Senders) ->
     ?MODULE = ets:new(?MODULE, [named_table, public]),
     true = ets:insert(?MODULE, [{{receiver, Name}, Start} || {Name, Start} <- Receivers]),
-    true = ets:insert(?MODULE, [{{sender, Name}, fun() -> spawn(fun() -> sender(Name) end) end} || Name <- Senders]),
+    true = ets:insert(?MODULE, [{{sender, Name}, fun() -> spawn(fun sender/0) end} || Name <- Senders]),
     lists:foreach(fun(Name) -> ok = start(Name) end, [Name || {Name, _} <- Receivers] ++ Senders).
 
 start(Name) ->
@@ -97,14 +94,8 @@ start(Name) ->
 names(Kind) -> [Name || {{Of, Name}, _} <- ets:tab2list(?MODULE), Of =:= Kind].
 
 clean_up() ->
-    case ets:whereis(?MODULE) of
-        undefined ->
-            ok;
-        _ ->
-            [weir_kit:kill(Pid) || Name <- names(sender) ++ names(receiver), Pid <- [whereis(Name)], is_pid(Pid)],
-            ets:delete(?MODULE),
-            ok
-    end.
+    [weir_kit:kill(Pid) || Name <- names(sender) ++ names(receiver), Pid <- [whereis(Name)], is_pid(Pid)],
+    ets:delete(?MODULE).
 
 %% Has a sender cast some notes.
 cast(Sender, Receiver, How, Count) ->
@@ -121,14 +112,14 @@ await_burst(Sender) ->
             receive Ref -> true after 0 -> false end
     end).
 
-sender(Name) ->
+sender() ->
     receive
         {cast, Receiver, How, Count} ->
             [note(whereis(Receiver), How) || _ <- lists:seq(1, Count)],
-            sender(Name);
+            sender();
         {are_you_idle, From, Ref} ->
             From ! Ref,
-            sender(Name);
+            sender();
         {finish, From} ->
             From ! {finished, self(), weir_kit:messages()}
     end.
@@ -163,7 +154,7 @@ finished(Sender) ->
     end.
 
 faults(Receiver) ->
-    Notes = ?RECEIVER:notes(Receiver),
+    Notes = weir_flow_test_receiver:notes(Receiver),
     Rows = ets:match_object(?MODULE, {'_', Receiver, '_', '_'}),
     BySender = maps:groups_from_list(fun({Sender, _}) -> Sender end, Notes),
     [{lost, Note} || {Note, _, _, ok} <- Rows, not lists:member(Note, Notes)] ++
