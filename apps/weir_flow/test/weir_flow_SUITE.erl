@@ -216,8 +216,8 @@ receives_by_reference(_Config) ->
     ],
     ?assertEqual([{ask, 5}, {await_monitor, 2}, {await_resume, 4}, {await_watch, 2}], lists:sort(Marked)).
 
-%% A callback throws all messages of the mailbox away: the request of a sender that waits, and the requests of a sender
-%% whose time is over, whose watch then has ended before the next call.
+%% A callback throws away the request of a sender that waits, and both requests of a sender that has timed out. The watch
+%% of the second sender ends before its next call.
 request_thrown_away(_Config) ->
     {ok, Pid} = start(gen_server),
     ok = flush(Pid),
@@ -236,8 +236,8 @@ request_thrown_away(_Config) ->
     ?assertEqual([2, 4], notes(Pid)),
     kill(Pid).
 
-%% A sender, or its watch, is suspended until its patience is over. The answer has arrived meanwhile, so the request does
-%% not count as lost.
+%% A sender, or its watch, is suspended until its patience is over. The answer has arrived meanwhile, so the request
+%% does not count as lost.
 answered_but_not_noticed(_Config) ->
     [
         begin

@@ -51,8 +51,7 @@ envelopes(_Config) ->
     ?assertEqual(4, info(in_flight, Plain)),
     kill(Plain).
 
-%% Another sender takes the last credit after the first sender has read that there is room. The first sender takes its
-%% addition off again.
+%% A sender has read that there is room, and other senders take the last credit. The sender takes its addition off again.
 the_last_credit_is_taken_by_another(_Config) ->
     Pid = ?RECEIVER:start(3),
     {_, Words, 3, _} = weir_flow_limit:row(Pid),

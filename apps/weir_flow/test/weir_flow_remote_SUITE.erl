@@ -128,7 +128,7 @@ node_stopped(Config) ->
     Results = [[ok, ?NOPROC], [ok, ?NOPROC], [?NOPROC, ok]],
     ?assertEqual(Results ++ Results, [result(Sender) || Sender <- Senders]).
 
-%% The sender, and a watch, cannot see a mailbox on another node. They ask again after eleven seconds.
+%% The sender and its watch cannot see a mailbox on another node, and ask again after eleven seconds.
 request_thrown_away(Config) ->
     Pid = receiver(Config),
     ok = flush(Pid),
