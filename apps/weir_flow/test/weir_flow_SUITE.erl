@@ -216,8 +216,8 @@ receives_by_reference(_Config) ->
     ],
     ?assertEqual([{ask, 5}, {await_monitor, 2}, {await_resume, 4}, {await_watch, 2}], lists:sort(Marked)).
 
-%% A callback throws away the request of a sender that waits, and both requests of a sender that has timed out. The watch
-%% of the second sender ends before its next call.
+%% A callback throws away the request of a sender that waits, and both requests of a sender that has timed out. The
+%% watch of the second sender ends before its next call.
 request_thrown_away(_Config) ->
     {ok, Pid} = start(gen_server),
     ok = flush(Pid),

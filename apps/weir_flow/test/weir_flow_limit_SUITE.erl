@@ -31,6 +31,8 @@ end_per_testcase(_Case, _Config) ->
     _ = application:stop(weir_flow),
     weir_flow_test_lib:no_stray().
 
+sample_until(IsTrue) -> until(fun() -> weir_flow_limits:sample() =:= ok andalso IsTrue() end).
+
 %% ---------------------------------------------------------------- credits
 
 envelopes(_Config) ->
@@ -51,7 +53,8 @@ envelopes(_Config) ->
     ?assertEqual(4, info(in_flight, Plain)),
     kill(Plain).
 
-%% A sender has read that there is room, and other senders take the last credit. The sender takes its addition off again.
+%% A sender has read that there is room, and other senders take the last credit. The sender takes its addition off
+%% again.
 the_last_credit_is_taken_by_another(_Config) ->
     Pid = ?RECEIVER:start(3),
     {_, Words, 3, _} = weir_flow_limit:row(Pid),
@@ -78,6 +81,18 @@ waiters_are_served_in_their_order(_Config) ->
     Moved = [abs(N - Place) || {Place, N} <- lists:enumerate(notes(Pid))],
     ?assert(lists:sum(Moved) div length(Moved) =< 5, Moved),
     finish(Pid, [], lists:seq(1, 100)).
+
+%% The queue wakes a sender only for room that no other woken sender takes, so most senders try once. Otherwise they try
+%% five times on average.
+woken_senders_find_room(_Config) ->
+    Pid = ?RECEIVER:start(2),
+    1 = erlang:trace_pattern({weir_flow_limit, take_woken, 1}, true, [call_count]),
+    Casts = fun() -> lists:foreach(fun(N) -> ok = cast(Pid, {note, N}, wait) end, lists:seq(1, 20)) end,
+    served([async(Casts) || _ <- lists:seq(1, 200)]),
+    {call_count, Tries} = erlang:trace_info({weir_flow_limit, take_woken, 1}, call_count),
+    1 = erlang:trace_pattern({weir_flow_limit, take_woken, 1}, false, [call_count]),
+    ?assert(Tries < 2 * info(waits, Pid)),
+    kill(Pid).
 
 %% The queue is suspended, so that a waiter stays in the queue although there is room.
 newcomers_do_not_overtake_waiters(_Config) ->
@@ -109,25 +124,25 @@ a_waiter_whose_time_is_over_leaves_the_queue(_Config) ->
     Pid = full(1),
     ok = result(async(fun() ->
         [?assertEqual({error, timeout}, cast(Pid, {note, no}, wait, Ms)) || Ms <- [0, 1, 5, 0, 1, 5]],
-        until(fun() -> info(queued, Pid) =:= 0 end),
-        ?assertEqual({monitors, [{process, Pid}]}, process_info(queue(Pid), monitors))
+        until(fun() -> process_info(queue(Pid), monitors) =:= {monitors, [{process, Pid}]} end),
+        ?assertEqual(0, info(queued, Pid))
     end)),
     finish(Pid, [], []).
 
-%% The queue wakes twice as many senders at each tick. With one sender at each tick, the last one would wait for 60 s.
+%% The queue wakes twice as many senders at each tick. With one sender at each tick, the last one would wait for 80 s.
 waiters_that_are_killed_or_suspended_delay_no_others(_Config) ->
     Pid = full(1),
     Waiters = [async(fun() -> cast(Pid, {note, N}, wait) end) || N <- lists:seq(1, 3000)],
     until(fun() -> info(queued, Pid) =:= 3000 end),
-    {Killed, Suspended} = lists:split(1000, Waiters),
+    {Killed, Suspended} = lists:split(500, Waiters),
     [kill(Waiter) || Waiter <- Killed],
     [true = erlang:suspend_process(Waiter) || {Waiter, _} <- Suspended],
-    until(fun() -> info(queued, Pid) =:= 2000 end),
+    until(fun() -> info(queued, Pid) =:= 2500 end),
     Others = waiters(Pid, [3001]),
     ok = release(Pid),
     served(Others),
     [true = erlang:resume_process(Waiter) || {Waiter, _} <- Suspended],
-    finish(Pid, Suspended, lists:seq(1001, 3001)).
+    finish(Pid, Suspended, lists:seq(501, 3001)).
 
 %% The waiters are suspended, so that no request of a waiter starts another queue. A queue that has ended refuses no
 %% sender. When the waiters are resumed, they repeat their requests.
@@ -167,15 +182,9 @@ waiters_outlive_a_flush_of_the_receiver(_Config) ->
     ok = weir_flow_test_receiver:flush(Pid),
     [ok, ok] = casts(Pid, [{note, lost}, {note, lost}], busy),
     Waiters = waiters(Pid, [1, 2, 3]),
-    until(fun() ->
-        ok = weir_flow_limits:sample(),
-        queue_len(Pid) =:= 2 + 1 + 1
-    end),
+    sample_until(fun() -> queue_len(Pid) =:= 2 + 1 + 1 end),
     ok = release(Pid),
-    until(fun() ->
-        ok = weir_flow_limits:sample(),
-        info(mended, Pid) =:= 2
-    end),
+    sample_until(fun() -> info(mended, Pid) =:= 2 end),
     finish(Pid, Waiters, [1, 2, 3]).
 
 %% ---------------------------------------------------------------- lost credits, and the application
@@ -304,8 +313,5 @@ wrong(State) -> ?STATEM:wrong(State, fun faults/1).
 
 %% Waits until the limits have mended the credits of killed senders.
 faults(Pid) ->
-    until(fun() ->
-        ok = weir_flow_limits:sample(),
-        info(in_flight, Pid) =:= 0 andalso info(queued, Pid) =:= 0
-    end),
+    sample_until(fun() -> info(in_flight, Pid) =:= 0 andalso info(queued, Pid) =:= 0 end),
     [{above_the_limit, Most} || Most <- [?RECEIVER:most(Pid)], Most > 6].

@@ -12,7 +12,6 @@
 -define(RECEIVERS, [weir_flow_r1, weir_flow_r2]).
 %% Senders with their windows.
 -define(SENDERS, [{weir_flow_s1, 2}, {weir_flow_s2, 3}, {weir_flow_s3, 8}]).
--define(LOOK_EVERY, 16).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -50,7 +49,7 @@ is_bounded(Now, Pid) ->
         ).
 
 most(blocked, Window) -> Window - 1;
-most(suspended, Window) -> ?LOOK_EVERY * (Window - 1).
+most(suspended, Window) -> 16 * (Window - 1).
 
 cast({Sender, Window}, Receiver, Timeout, Count) ->
     ok = ?STATEM:cast(Sender, Receiver, #{window => Window, timeout => Timeout}, Count),

@@ -17,8 +17,7 @@ all() -> [{group, at_the_same_time}].
 %% Each case has a node of its own, and one case waits for eleven seconds.
 groups() -> [{at_the_same_time, [parallel], weir_kit:cases(?MODULE)}].
 
-init_per_suite(Config0) ->
-    Config = weir_kit:quiet(Config0),
+init_per_suite(Config) ->
     case is_alive() of
         true ->
             Config;
@@ -31,8 +30,7 @@ init_per_suite(Config0) ->
     end.
 
 end_per_suite(Config) ->
-    _ = proplists:is_defined(distribution, Config) andalso net_kernel:stop(),
-    weir_kit:loud(Config).
+    proplists:is_defined(distribution, Config) andalso net_kernel:stop().
 
 init_per_testcase(_Case, Config) ->
     {ok, Peer, Node} = peer:start(#{

@@ -55,9 +55,7 @@ turn(Message, Credits, {Notes0, Most}) ->
         {system, From, {debug, {statistics, get}}} ->
             gen:reply(From, {ok, no_statistics}),
             turn(nothing, Credits, {Notes, Most});
-        {'$weir_credit', _, _} = Next ->
-            turn(Next, Credits, {Notes, Most});
-        {block, _} = Next ->
+        Next when element(1, Next) =:= '$weir_credit'; element(1, Next) =:= block ->
             turn(Next, Credits, {Notes, Most})
     after 0 ->
         [ok = atomics:sub(hd(Credits), 1, length(Credits)) || Credits =/= []],
