@@ -225,8 +225,8 @@ without(Key, #state{waiters = Waiters} = State) ->
 left({true, State}) -> State;
 left({false, #state{woken = Woken} = State}) -> published(State#state{woken = max(0, Woken - 1)}).
 
-%% Ends a monitor. A flush of its message would search the mailbox, which is long when thousands of waiters end together.
-%% A message that is already there says that a woken sender does not try (left/1).
+%% Ends a monitor. A flush of its message would search the mailbox, which is long when thousands of waiters end
+%% together. A message that is already there says that a woken sender does not try (left/1).
 forget(Monitor) ->
     true = demonitor(Monitor),
     ok.

@@ -106,7 +106,7 @@ open_files() ->
         Files = [element(2, {ok, _} = file:open("/dev/zero", [read, raw, binary])) || _ <- lists:seq(1, 50)],
         Here ! opened,
         receive
-            {broken, To} -> To ! {broken, [Result || File <- Files, {error, _} = Result <- [file:read(File, 1)]]}
+            {broken, To} -> To ! {broken, [Error || File <- Files, {error, _} = Error <- [file:read(File, 1)]]}
         end
     end),
     true = register(keeper, Keeper),
