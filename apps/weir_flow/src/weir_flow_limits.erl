@@ -1,38 +1,43 @@
-%% @private Keeps the limits: writes their rows, deletes those of processes that are gone, and mends their counts.
+%% @doc Keeps the limits: writes and deletes their rows, starts their queues, and mends their counts.
 %%
-%% The table belongs to the supervisor, so a crash of this process loses no limit: the next one monitors whoever is
-%% in the table, and finds at once whoever has died meanwhile.
+%% weir_flow_sup owns the table, so a crash of this process loses no limit. The next process monitors all receivers and
+%% queues of the table, and finds at once the ones that have died meanwhile.
 %%
-%% A count is wrong when a sender was killed after it had taken a credit and before it sent the message: one too high,
-%% and it would be for ever. So every second each count that is not zero is looked at:
+%% The first sender that waits for a limit asks for a queue, which weir_flow_queues_sup starts. If the node has no room
+%% for a process, senders ask again, until their time is over.
+%%
+%% If a sender is killed after it has taken a credit and before it has sent the message, the count stays one too high.
+%% Every second, weir_flow_limits therefore samples each count that is not zero:
 %%
 %% ```
-%%            something was taken since the last sample, or nothing is in flight
+%%            a credit was taken since the last sample, or nothing is in flight
 %%      +-----------------------------------------------------------------------------+
 %%      v                                                                             |
-%%    moving --- nothing was taken: ask ---> {asked, 1} --- answered, still nothing: ask again ---> {asked, 2}
+%%    moving --- no credit was taken: ask ---> {asked, 1} --- answered, still none: ask again ---> {asked, 2}
 %%      ^                                                                                               |
-%%      +---------- what is left is nobody's: take it off <--- answered, still nothing, not suspended --+
+%%      +---------- takes off the credits that are left <------ answered, still none, not suspended ----+
 %% '''
 %%
-%% A process of its own asks, and looks whether the receiver is suspended: one that is in a long NIF keeps that process
-%% waiting and not this one.
+%% A process of its own asks, and checks whether the receiver is suspended, because a receiver in a long NIF delays that
+%% check.
 %%
-%% The first answer comes when all that was sent before is taken out of the mailbox; the second one when the receiver
-%% has also come to the end of the turn in which it took it, and has given back the credits of that turn. What is then
-%% left was not sent. It is taken off by an exchange that fails if anything was taken or given back meanwhile.
+%% The first answer comes when the receiver has taken all earlier messages out of its mailbox. The second answer comes
+%% when the receiver has also ended the turn in which it took these messages, and has given back their credits. The
+%% remaining credits belong to messages that were not sent. A compare-and-exchange takes the credits off, and fails if a
+%% credit was taken or given back meanwhile.
 %%
-%% What this promises. Credits that got lost are back within about four seconds in which no message is sent to that
-%% receiver under the limit. Under traffic that never pauses they stay lost, but not for ever: each one that is lost
-%% leaves one less to use, and when there are none nothing can be taken. And it is exact unless a sender stood still
-%% for seconds between the taking and the sending, or the receiver was suspended, and resumed, between a request and
-%% the look: then the count is too low by what was in flight, and the limit too generous by as much, until the next
-%% time that nothing moves.
+%% Lost credits are back after about four seconds in which no message is sent to that receiver under the limit. Under
+%% traffic without a pause they stay lost. When all credits are lost, no sender can take one, so the traffic pauses.
+%%
+%% The count becomes too low if a sender stands still for seconds between the take and the send. The count also becomes
+%% too low if the receiver is suspended and resumed between a request and the check. The limit then lets more messages
+%% in, at most by the number in flight, until the next pause in the traffic.
+%% @private
 -module(weir_flow_limits).
 
 -behaviour(gen_server).
 
--export([start_link/0, limit/2, sample/0]).
+-export([start_link/0, limit/2, queue/2, sample/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 -export([ask/1, await/2]).
 
@@ -40,7 +45,8 @@
 
 -record(state, {
     monitors = #{} :: #{pid() => reference()},
-    %% Processes whose count is being looked at, and who asks them. `answered': at the next sample it is decided.
+    %% Receivers whose count does not change, and the processes that ask these receivers. `answered': the next sample
+    %% decides.
     asked = #{} :: #{pid() => {1..2, {pid(), Monitor :: reference()} | answered}}
 }).
 
@@ -50,35 +56,89 @@
 -spec start_link() -> {ok, pid()} | ignore | {error, term()}.
 start_link() -> weir_flow_start:start(fun() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) end).
 
-%% @doc Gives a process of this node a limit. Cost: a call to the one process that keeps them.
+%% @doc Gives a process of this node a limit. Cost: a call to this process.
 -spec limit(pid(), weir_flow_limit:max()) -> ok | {error, {not_started, weir_flow}}.
 limit(Pid, Max) ->
-    try
-        gen_server:call(?MODULE, {limit, Pid, Max}, infinity)
-    catch
-        %% It is not there, or it has crashed and its successor has not started yet.
-        exit:_ -> {error, ?NOT_STARTED}
+    case call({limit, Pid, Max}, infinity) of
+        ok -> ok;
+        down -> {error, ?NOT_STARTED}
     end.
 
-%% @private Looks at all counts now, as it does every second. For tests.
+%% @doc Returns the queue of a process with a limit, and starts the queue if there is none. If the queue cannot be
+%% started within the time, in milliseconds, returns `no_queue'. Cost: a look-up, and a call to this process when there
+%% is no queue.
+-spec queue(pid(), timeout()) -> {ok, pid()} | no_queue | no_limit | {not_started, weir_flow}.
+queue(To, Timeout) ->
+    case weir_flow_limit:row(To) of
+        {_, _, _, Queue} ->
+            case is_alive(Queue) of
+                true ->
+                    {ok, Queue};
+                false ->
+                    case call({queue, To}, Timeout) of
+                        down -> no_queue;
+                        Answer -> Answer
+                    end
+            end;
+        Reason ->
+            Reason
+    end.
+
+%% Calls weir_flow_limits. If the application does not run, weir_flow_limits is being restarted, or the time is over,
+%% returns `down'.
+call(Request, Timeout) ->
+    try
+        gen_server:call(?MODULE, Request, Timeout)
+    catch
+        exit:_ -> down
+    end.
+
+is_alive(none) -> false;
+is_alive(Pid) -> is_process_alive(Pid).
+
+%% @private Samples all counts now. For tests.
 -spec sample() -> ok.
 sample() -> gen_server:call(?MODULE, sample, infinity).
 
 %% @private
 -spec init([]) -> {ok, #state{}}.
 init([]) ->
-    Pids = [Pid || {Pid, _Words, _Max} <- weir_flow_limit:rows()],
+    Rows = weir_flow_limit:rows(),
     ok = sample_later(),
-    {ok, lists:foldl(fun monitor_once/2, #state{}, Pids)}.
+    _ = [monitor_queue(Pid, Queue) || {Pid, _Words, _Max, Queue} <- Rows, is_pid(Queue)],
+    {ok, lists:foldl(fun monitor_once/2, #state{}, [Pid || {Pid, _Words, _Max, _Queue} <- Rows])}.
 
 %% @private
--spec handle_call({limit, pid(), weir_flow_limit:max()} | look, gen_server:from(), #state{}) -> {reply, ok, #state{}}.
+-spec handle_call({limit, pid(), weir_flow_limit:max()} | {queue, pid()} | sample, gen_server:from(), #state{}) ->
+    {reply, term(), #state{}}.
 handle_call({limit, Pid, Max}, _From, State) ->
-    %% In this order: if the process is dead, the news of that comes after the row.
+    %% The row comes first, so that the 'DOWN' of a dead process finds the row and deletes it.
     ok = weir_flow_limit:insert(Pid, Max),
     {reply, ok, monitor_once(Pid, State)};
+handle_call({queue, Pid}, _From, State) ->
+    {reply, started(weir_flow_limit:row(Pid)), State};
 handle_call(sample, _From, State) ->
     {reply, ok, sample(State)}.
+
+started({Pid, Words, _Max, Queue}) ->
+    case is_alive(Queue) of
+        true -> {ok, Queue};
+        false -> start_queue(Pid, Words)
+    end;
+started(Reason) ->
+    Reason.
+
+start_queue(Pid, Words) ->
+    case weir_flow_queues_sup:start_queue(Pid, Words) of
+        {ok, Queue} ->
+            ok = weir_flow_limit:set_queue(Pid, Queue),
+            _ = monitor_queue(Pid, Queue),
+            {ok, Queue};
+        {error, _Reason} ->
+            no_queue
+    end.
+
+monitor_queue(Pid, Queue) -> monitor(process, Queue, [{tag, {queue, Pid}}]).
 
 %% @private
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
@@ -93,12 +153,19 @@ handle_info({{asked, Pid}, Monitor, process, _Asker, Status}, #state{asked = Ask
     case Asked of
         #{Pid := {Times, {_, Monitor}}} when Status =:= running ->
             {noreply, State#state{asked = Asked#{Pid := {Times, answered}}}};
-        %% A suspended process answers and handles nothing.
+        %% A suspended receiver has answered without handling its messages.
         #{Pid := {_, {_, Monitor}}} ->
             {noreply, State#state{asked = maps:remove(Pid, Asked)}};
         #{} ->
             {noreply, State}
     end;
+handle_info({{queue, Pid}, _Monitor, process, Queue, _Reason}, State) ->
+    case weir_flow_limit:row(Pid) of
+        %% Senders with `limit => busy' would otherwise be refused until the next sender waits.
+        {_, Words, _, Queue} -> ok = weir_flow_limit:set_ahead(Words, 0, 0);
+        _AnotherOrNone -> ok
+    end,
+    {noreply, State};
 handle_info({'DOWN', _Ref, process, Pid, _Reason}, #state{monitors = Monitors, asked = Asked} = State) ->
     ok = weir_flow_limit:delete(Pid),
     {noreply, State#state{monitors = maps:remove(Pid, Monitors), asked = maps:remove(Pid, Asked)}};
@@ -114,10 +181,10 @@ sample_later() ->
     ok.
 
 sample(#state{asked = Asked} = State) ->
-    Sampled = [{Pid, Next} || {Pid, Words, _} <- weir_flow_limit:rows(), Next <- sample(Pid, Words, Asked)],
+    Sampled = [{Pid, Next} || {Pid, Words, _, _} <- weir_flow_limit:rows(), Next <- sample(Pid, Words, Asked)],
     State#state{asked = maps:from_list(Sampled)}.
 
-%% None or one: what is asked of the process from now on.
+%% Returns the entry of the receiver in `asked', none or one.
 sample(Pid, Words, Asked) ->
     Before = maps:get(Pid, Asked, none),
     case weir_flow_limit:sample(Words) of
@@ -141,8 +208,8 @@ quiet({2, answered}, _Pid, Words, InFlight) ->
 quiet(Asking, _Pid, _Words, _InFlight) ->
     [Asking].
 
-%% If the node has no room for a process, the next sample tries again: lost credits are mended later. The count of the
-%% limit stays right, so there is nothing to report.
+%% Starts a process that asks. If the node has no room for a process, returns `[]', and the next sample tries again. No
+%% report is needed, because lost credits are only mended later.
 start_asking(Pid) ->
     try
         [spawn_opt(?MODULE, ask, [Pid], [{monitor, [{tag, {asked, Pid}}]}])]
@@ -157,7 +224,7 @@ stop({_Times, {Asker, Monitor}}) ->
 stop(_NoneOrAnswered) ->
     ok.
 
-%% @private Asks a receiver, and ends with what it was doing when it had answered.
+%% @private Asks a receiver. Ends with the state of the receiver after its answer.
 -spec ask(pid()) -> no_return().
 ask(Pid) ->
     _ = monitor(process, Pid),
@@ -165,7 +232,7 @@ ask(Pid) ->
     ok = weir_flow_ack:request(Pid, {self(), Tag}),
     await(Pid, Tag).
 
-%% @private In the newest version of this module, since it may be long.
+%% @private Waits for the answer. Continues in the newest version of this module each second.
 -spec await(pid(), Tag :: reference()) -> no_return().
 await(Pid, Tag) ->
     receive

@@ -54,7 +54,7 @@ settle_one() -> until(fun() -> is_free(p) andalso settled(p, 1) end).
 connect(connected_otp) ->
     {ok, Pid} = weir_pool_test_worker:start_link(),
     true = unlink(Pid),
-    {ok, 1} = gen_server:call(Pid, {run, fun() -> weir_pool:connect(p, a) end});
+    {ok, 1} = gen_server:call(Pid, {run, fun() -> weir_pool:connect(p, a) end}, wait_ms());
 connect(connected_plain) ->
     Test = self(),
     _ = spawn(fun() ->
@@ -309,7 +309,7 @@ claims_that_wait_start_workers_for_overflow(_Config) ->
     ?assertEqual([1, 2, 3, 4], [Slot || {Slot, _} <- Workers]),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     manager(p) ! tick,
-    _ = sys:get_state(manager(p)),
+    _ = sys:get_state(manager(p), wait_ms()),
     ?assertMatch({ok, #{live := 4, claimed := 0, restarts := 0}}, weir_pool:info(p)),
     ?assertEqual(1, slot_of(claimer(p))).
 
@@ -323,7 +323,7 @@ claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
             ?assertEqual({error, busy}, Claim()),
             until(fun() -> info(live) =:= Live end),
             %% A worker can be claimed a moment after it is counted.
-            _ = sys:get_state(manager(p)),
+            _ = sys:get_state(manager(p), wait_ms()),
             {ok, _, _} = Claim()
         end
      || Live <- [2, 3]
@@ -345,7 +345,7 @@ workers_for_overflow_stop_when_they_are_released(_Config) ->
         manager(p) ! tick,
         info(claimed_ms) > 3 * 1100
     end),
-    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
+    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping, wait_ms())) || Claimer <- Claimers],
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     settle(p, 1),
     ?assertEqual(Regular, slots(p)),
@@ -372,7 +372,7 @@ a_failed_start_for_overflow_ends_no_pool_and_pauses(_Config) ->
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     until(fun() -> info(start_failures) >= 1 end),
-    [{{error, busy}, _} = {weir_pool:checkout(p, 0), sys:get_state(Manager)} || _ <- lists:seq(1, 100)],
+    [{{error, busy}, _} = {weir_pool:checkout(p, 0), sys:get_state(Manager, wait_ms())} || _ <- lists:seq(1, 100)],
     %% The first wait is 50 ms or more, the second twice as long, and so on.
     ?assert(counters:get(Starts, 1) < 20),
     ?assertEqual(Manager, manager(p)),
@@ -429,13 +429,13 @@ each_result_but_ok_and_true_replaces_the_worker(_Config) ->
 %% processes are late.
 a_check_that_hangs_is_killed_and_fails(_Config) ->
     ok = timer:start(),
-    ok = sys:suspend(timer_server),
+    ok = sys:suspend(timer_server, wait_ms()),
     try
         start(1, #{check => {asking(), 20}, intensity => 0}),
         [[await_down(Pid) || Pid <- tuple_to_list(next_check())] || _ <- [1, 2, 3]],
         until(fun() -> info(check_failures) >= 3 end)
     after
-        ok = sys:resume(timer_server)
+        ok = sys:resume(timer_server, wait_ms())
     end.
 
 the_check_of_a_dead_worker_has_no_effect(_Config) ->
@@ -464,7 +464,7 @@ all_workers_are_checked_one_after_the_other(_Config) ->
         begin
             Check = next_check(),
             check_round(),
-            _ = sys:get_state(manager(p)),
+            _ = sys:get_state(manager(p), wait_ms()),
             ?assertEqual(1, info(reserved)),
             answer(Check, fun() -> ok end)
         end

@@ -218,7 +218,7 @@ calls_of_large_pools_are_spread(_Config) ->
     each([32, 33, 100], fun(Size) ->
         start_by(least_loaded, Size),
         Callers = [blocked() || _ <- lists:seq(1, 10 * Size)],
-        Waiting = [gen_server:call(Worker, count_waiting) || Worker <- workers(p)],
+        Waiting = [gen_server:call(Worker, count_waiting, wait_ms()) || Worker <- workers(p)],
         ?assertEqual(10 * Size, lists:sum(Waiting)),
         ?assert(lists:min(Waiting) >= 8 andalso lists:max(Waiting) =< 12, {Size, Waiting}),
         {ok, Size} = weir_pool:broadcast(p, answer),
@@ -230,11 +230,11 @@ calls_of_large_pools_are_spread(_Config) ->
 calls_that_fail_at_once_are_counted_off(_Config) ->
     start_by(least_loaded, 1),
     [Worker] = workers(p),
-    ok = sys:suspend(manager(p)),
+    ok = sys:suspend(manager(p), wait_ms()),
     kill(Worker),
     [?assertExit({noproc, _}, weir_pool:call(p, {echo, N})) || N <- lists:seq(1, 100)],
     ?assertEqual(0, info(calls)),
-    ok = sys:resume(manager(p)),
+    ok = sys:resume(manager(p), wait_ms()),
     ok = weir_pool:stop(p),
     ok = weir_pool:start(p, pool(1, #{strategy => least_loaded})),
     Self = fun() -> exception(fun() -> weir_pool:call(p, ping) end) end,
@@ -287,7 +287,7 @@ is_counted_right() ->
     ?assertEqual(lists:sort(workers(p)), lists:sort([Worker || {_, Worker} <- Blocked])),
     ?assertEqual(3, info(p, calls)),
     %% The manager corrects no count that is right.
-    [begin manager(p) ! tick, _ = sys:get_state(manager(p)) end || _ <- lists:seq(1, 5)],
+    [begin manager(p) ! tick, _ = sys:get_state(manager(p), wait_ms()) end || _ <- lists:seq(1, 5)],
     ?assertEqual(3, info(p, calls)),
     {ok, 3} = weir_pool:broadcast(p, answer),
     [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- Blocked].

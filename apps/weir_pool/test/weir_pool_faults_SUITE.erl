@@ -126,10 +126,10 @@ a_dead_idle_worker_is_not_checked_out(_Config) ->
     [
         begin
             settle(p, 1),
-            ok = sys:suspend(manager(p)),
+            ok = sys:suspend(manager(p), wait_ms()),
             kill(hd(slots(p))),
             Result = weir_pool:checkout(p, 0),
-            ok = sys:resume(manager(p)),
+            ok = sys:resume(manager(p), wait_ms()),
             none(dead_worker_checked_out, [Try || element(1, Result) =:= ok]),
             ?assert(lists:member(Result, [{error, busy}, {error, no_worker}]))
         end
@@ -144,12 +144,12 @@ a_dead_worker_that_the_queue_grants_is_not_checked_out(_Config) ->
     Worker = claimed(Holder),
     Checkout = weir_kit:start(fun() -> weir_pool:checkout(p, infinity) end),
     until(fun() -> info(waiting) =:= 1 end),
-    ok = sys:suspend(manager(p)),
+    ok = sys:suspend(manager(p), wait_ms()),
     kill(Worker),
     let_go(Holder),
     %% The waiter has found the worker dead, and asks the queue again.
     until(fun() -> info(claims) =:= 2 andalso info(waiting) =:= 1 end),
-    ok = sys:resume(manager(p)),
+    ok = sys:resume(manager(p), wait_ms()),
     {ok, Next, _} = result(Checkout),
     ?assertNotEqual(Worker, Next).
 
@@ -184,7 +184,7 @@ a_resize_into_the_overflow_keeps_its_new_workers(_Config) ->
     Starter = await_blocked(),
     until(fun() -> info(live) =:= 3 end),
     [ok = weir_pool:checkin(p, Ticket) || Ticket <- hold(3)],
-    _ = sys:get_state(manager(p)),
+    _ = sys:get_state(manager(p), wait_ms()),
     Starter ! go,
     ?assertEqual(ok, result(Resizer)),
     ?assertMatch({ok, #{live := 4, vacant := 0, restarts := 0}}, weir_pool:info(p)).
@@ -194,7 +194,7 @@ an_unlinked_worker_is_replaced(_Config) ->
     [
         begin
             {ok, [{1, Worker}]} = weir_pool:workers(p),
-            ok = gen_server:call(Worker, {run, fun unlink_all/0}),
+            ok = gen_server:call(Worker, {run, fun unlink_all/0}, wait_ms()),
             End(Worker),
             _ = await_down(Worker),
             until(fun() -> settled(p, 1) end)

@@ -132,7 +132,7 @@ a_slot_is_found_however_its_claim_ends(_Config) ->
                 [{error, busy} = claim_elsewhere() || _ <- [1, 2]],
                 _ = End(Claimer),
                 until(fun() -> word(p, Slot) =:= free end),
-                _ = sys:get_state(manager(p)),
+                _ = sys:get_state(manager(p), wait_ms()),
                 same(found, {End, {ok, Slot}}, {End, claim_elsewhere()}),
                 {ok, _, _} = weir_pool:checkout(p, 0)
             end

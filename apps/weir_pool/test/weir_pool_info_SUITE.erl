@@ -137,7 +137,7 @@ claimed_time_is_never_more_than_the_claims_took(_Config) ->
     %% From the next tick on nothing is added.
     Tick = fun() ->
         manager(f) ! tick,
-        _ = sys:get_state(manager(f)),
+        _ = sys:get_state(manager(f), wait_ms()),
         info(f, claimed_ms)
     end,
     All = Tick(),

@@ -139,18 +139,18 @@ one_process_is_connected_under_a_name(_Config) ->
 
 a_dead_process_is_in_the_way_of_no_successor(_Config) ->
     [A, B] = connected([a, b]),
-    ok = sys:suspend(manager(p)),
+    ok = sys:suspend(manager(p), wait_ms()),
     kill(A),
     kill(B),
     C = member(),
     C ! {run, self(), fun() -> weir_pool:connect(p, a) end},
     Remover = weir_kit:start(fun() -> weir_pool:remove_worker(p, b) end),
     until(fun() -> weir_kit:queue_len(manager(p)) >= 4 end),
-    ok = sys:resume(manager(p)),
+    ok = sys:resume(manager(p), wait_ms()),
     receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
     ?assertEqual(ok, result(Remover)),
     %% The manager clears the slots of the dead after it has answered.
-    _ = sys:get_state(manager(p)),
+    _ = sys:get_state(manager(p), wait_ms()),
     ?assertEqual([C, undefined], slots(p)).
 
 a_process_may_connect_under_several_names(_Config) ->

@@ -125,7 +125,7 @@ the_first_mistake_is_reported(_Config) ->
 the_start_function_gets_the_slot(_Config) ->
     Knows = fun() ->
         {ok, Workers} = weir_pool:workers(p),
-        [{Slot, gen_server:call(Pid, what)} || {Slot, Pid} <- Workers]
+        [{Slot, gen_server:call(Pid, what, weir_kit:wait_ms())} || {Slot, Pid} <- Workers]
     end,
     Expect = fun(Slots) -> until(fun() -> Knows() =:= [{Slot, Slot} || Slot <- Slots] end) end,
     each([sync, async], fun(Start) ->

@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1, kill/1, result/1, none/2, same/3]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1, none/2, same/3, wait_ms/0]).
 -import(weir_pool_test_lib, [
     start/1, start/2, start_with_holes/3, pool/1, pool/2, script/2, slot_script/2, start_parent/1, stop_parent/1,
     each/2, leftovers/0, nothing_left_soon/0, no_messages/0, shared_tables/0

@@ -4,7 +4,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1]).
+-import(weir_kit, [until/1, await_down/1, wait_ms/0]).
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
@@ -365,7 +365,7 @@ hold_all() ->
 %% Starts N waiters, each when the one before is in the queue. The queue answers sys:get_state/1 when it has published
 %% that earlier waiters have gone.
 wait_in_order(N) ->
-    _ = sys:get_state(queue(p)),
+    _ = sys:get_state(queue(p), wait_ms()),
     Before = info(waiting),
     [
         begin

@@ -118,9 +118,9 @@ newcomers_wait_behind_a_starving_waiter(_Config) ->
 
 with_suspended_queue(Fun) ->
     Queue = queue(p),
-    ok = sys:suspend(Queue),
+    ok = sys:suspend(Queue, wait_ms()),
     Result = Fun(),
-    ok = sys:resume(Queue),
+    ok = sys:resume(Queue, wait_ms()),
     Result.
 
 %% The waiter is suspended. Meanwhile the worker is free, or, after some ticks of the queue, held by another.
@@ -305,7 +305,7 @@ stop_and_start() ->
     start(Size).
 
 crash(Process) ->
-    ok = sys:terminate(Process, crashed),
+    ok = sys:terminate(Process, crashed, wait_ms()),
     await_down(Process).
 
 %% Returns when the next pool is open. The old pool has left nothing then.
@@ -366,7 +366,7 @@ claims_of_a_dead_pool_hold_nothing_of_the_next(_Config) ->
         ?assertEqual({error, worker_down}, weir_pool:checkin(p, Ticket, fail)),
         ?assertEqual({error, worker_down}, weir_pool:checkin(p, Ticket)),
         manager(p) ! tick,
-        _ = sys:get_state(manager(p)),
+        _ = sys:get_state(manager(p), wait_ms()),
         same(lost_claims, {How, [taken, taken, taken]}, {How, states()}),
         [?assertEqual(ok, weir_pool:checkin(p, T)) || T <- Tickets],
         ?assertEqual({error, not_held}, weir_pool:checkin(p, Held)),
@@ -419,7 +419,7 @@ waiters_that_gave_up_leave_no_messages_and_no_monitors(_Config) ->
     ?assertEqual(lists:sort([{process, Pid} || {Pid, _} <- Waiters]), lists:sort(Monitors)),
     ?assertEqual({links, [manager(p)]}, process_info(Queue, links)),
     %% A status or a crash report with each waiter would be too long for a log.
-    {status, _, _, Items} = sys:get_status(Queue),
+    {status, _, _, Items} = sys:get_status(Queue, wait_ms()),
     none(waiters_in_status, [Pid || {Pid, _} <- Waiters, is_shown(Pid, Items)]),
     Refused = [weir_pool:claim(p, fun(W) -> W end, #{timeout => infinity}) || _ <- lists:seq(1, 1000)],
     ?assertEqual(1000, length([refused || {error, {overload, _}} <- Refused])),
