@@ -332,7 +332,7 @@ a_worker_for_overflow_lingers_as_long_as_it_is_told(_Config) ->
 
 work_that_is_overdue_is_abandoned_at_once(_Config) ->
     start(1),
-    Hang = fun(W) -> gen_server:call(W, {run, fun() -> receive go -> ok end end, wait_ms()}, infinity) end,
+    Hang = fun(W) -> gen_server:call(W, {run, fun() -> receive go -> ok end end}, infinity) end,
     %% The first edition took 0.8 s.
     until(fun() ->
         %% Otherwise the claim would wait for the worker until its time is over, and there would be no work.

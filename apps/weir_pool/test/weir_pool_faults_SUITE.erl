@@ -175,19 +175,26 @@ a_worker_whose_start_was_cut_off_is_stopped(_Config) ->
     ?assertEqual(ok, result(Drainer)),
     same(left, [], workers_alive()).
 
-%% The new slots are among those for overflow, whose workers stop when they are released.
-a_resize_into_the_overflow_keeps_its_new_workers(_Config) ->
-    Block = blocked_after(0),
-    Script = fun(Slot) -> Slot < 4 orelse Block(), start end,
-    ok = weir_pool:start(p, (slot_script(2, Script))#{overflow => #{max => 2, linger => 0}}),
-    Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 4) end),
-    Starter = await_blocked(),
-    until(fun() -> info(live) =:= 3 end),
-    [ok = weir_pool:checkin(p, Ticket) || Ticket <- hold(3)],
-    _ = sys:get_state(manager(p), wait_ms()),
-    Starter ! go,
-    ?assertEqual(ok, result(Resizer)),
-    ?assertMatch({ok, #{live := 4, vacant := 0, restarts := 0}}, weir_pool:info(p)).
+%% Workers for overflow stop when they are released, or 200 ms later. The third slot has one, or gets one by the resize.
+a_resize_into_the_overflow_keeps_its_workers(_Config) ->
+    each([0, 200], fun(Linger) ->
+        Block = blocked_after(0),
+        Script = fun(Slot) -> Slot < 4 orelse Block(), start end,
+        ok = weir_pool:start(p, (slot_script(2, Script))#{overflow => #{max => 2, linger => Linger}}),
+        [ok = release(Claimer) || Linger > 0, Claimer <- [claimer(p) || _ <- [1, 2, 3]]],
+        Resizer = weir_kit:start(fun() -> weir_pool:resize(p, 4) end),
+        Starter = await_blocked(),
+        until(fun() -> info(live) =:= 3 end),
+        {ok, [_, _, {3, Third}]} = weir_pool:workers(p),
+        [ok = weir_pool:checkin(p, Ticket) || Ticket <- hold(3)],
+        Released = erlang:monotonic_time(millisecond),
+        until(fun() -> erlang:monotonic_time(millisecond) > Released + 2 * Linger end),
+        _ = sys:get_state(manager(p), wait_ms()),
+        Starter ! go,
+        ?assertEqual(ok, result(Resizer)),
+        ?assertMatch([_, _, Third, _], slots(p)),
+        ?assertMatch({ok, #{live := 4, vacant := 0, restarts := 0}}, weir_pool:info(p))
+    end).
 
 an_unlinked_worker_is_replaced(_Config) ->
     ok = weir_pool:start(p, pool(1)),

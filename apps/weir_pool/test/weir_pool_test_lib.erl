@@ -12,8 +12,6 @@
 
 -define(WORKER, weir_pool_test_worker).
 
-%% ---------------------------------------------------------------- cases
-
 setup() ->
     {ok, _} = application:ensure_all_started(weir_pool),
     ok.
@@ -92,8 +90,6 @@ start_peer() ->
     }),
     ok = weir_kit_nodes:call(Peer, logger, set_primary_config, [level, none]),
     Peer.
-
-%% ---------------------------------------------------------------- pools
 
 %% Starts the pool p. Returns when all its workers can be claimed. Deaths of workers do not end the pool.
 start(Size) -> start(Size, #{}).
@@ -182,8 +178,6 @@ await_blocked(N) ->
     ].
 
 go(Blocked, Result) -> [Pid ! {go, Result} || {Pid, _Slot} <- Blocked].
-
-%% ---------------------------------------------------------------- a pool's processes and slots
 
 %% Kills the manager of a pool. Returns when the pool is open again.
 kill_manager(Name) ->
@@ -285,8 +279,6 @@ signals(Word) -> atomics:get((weir_pool_terms:pool(p))#pool.signals, Word).
 
 await_waiting(N) -> until(fun() -> info(waiting) =:= N orelse {waiting, info(waiting)} end).
 
-%% ---------------------------------------------------------------- processes that hold a claim until they release it
-
 claimer(Name) ->
     Test = self(),
     Pid = spawn(fun() ->
@@ -320,8 +312,6 @@ slot_of({_Pid, _Worker, Slot}) -> Slot.
 
 %% Claims a worker, and returns its pid.
 claim() -> weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => weir_kit:wait_ms()}).
-
-%% ---------------------------------------------------------------- tasks that claim, and may have to wait
 
 %% Starts a task that claims a worker, reports the claim, and holds the worker until let_go/1. The result of the task is
 %% that of the claim.
