@@ -141,8 +141,8 @@ waiters_that_are_killed_or_suspended_delay_no_others(_Config) ->
     Others = waiters(Pid, [3001]),
     ok = release(Pid),
     served(Others),
-    %% The suspended senders have been woken. They find no room when they go on, and keep their places.
-    until(fun() -> info(queued, Pid) =:= 0 end),
+    %% The suspended senders have been woken. When these senders go on, they find no room, and keep their places.
+    until(fun() -> info(queued, Pid) =:= 0 andalso info(in_flight, Pid) =:= 0 end),
     ok = weir_flow_test_receiver:block(Pid),
     [ok] = casts(Pid, [other], busy),
     Last = waiters(Pid, [3002]),
