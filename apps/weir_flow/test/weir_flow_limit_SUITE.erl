@@ -174,7 +174,7 @@ waiters_that_are_killed_or_suspended_delay_no_others(_Config) ->
     %% The suspended senders have been woken. When these senders go on, they find no room, and keep their places.
     until(fun() -> info(queued, Pid) =:= 0 andalso info(in_flight, Pid) =:= 0 end),
     ok = weir_flow_test_receiver:block(Pid),
-    [ok] = casts(Pid, [other], busy),
+    until(fun() -> casts(Pid, [other], busy) =:= [ok] end),
     Last = waiters(Pid, [3002]),
     [true = erlang:resume_process(Waiter) || {Waiter, _} <- Suspended],
     until(fun() -> info(queued, Pid) =:= 2501 end),
