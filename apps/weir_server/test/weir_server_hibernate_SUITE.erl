@@ -131,8 +131,8 @@ requests_do_not_end_the_sleep(_) ->
         end
      || Mod <- [weir_server_probe, ?MOD, weir_server_probe_batch],
         {Options, Action} <- [
-            {[], hibernate}, {[], {hibernate, ?HOUR, never}}, {[{hibernate_after, 1}], infinity},
-            {[{hibernate_after, 1}], {timeout, ?HOUR, never}}
+            {[], hibernate}, {[], {hibernate, ?HOUR, never}}, {[], {hibernate, infinity, never}},
+            {[{hibernate_after, 1}], infinity}, {[{hibernate_after, 1}], {timeout, ?HOUR, never}}
         ]
     ].
 
