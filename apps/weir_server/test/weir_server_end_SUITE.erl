@@ -1,7 +1,6 @@
 %% How servers end, and the reports of their ends: gen_server is the oracle (weir_server_same).
 -module(weir_server_end_SUITE).
 
--include_lib("common_test/include/ct.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
@@ -208,10 +207,8 @@ clients(_) ->
 
 until_dead(Client) -> until(fun() -> not is_process_alive(Client) end).
 
-remote_client(Config) ->
-    Started = weir_server_nodes:start(Config),
-    {_, Node} = Peer = weir_server_nodes:peer(),
-    try
+remote_client(_) ->
+    weir_server_nodes:with_peer(fun(_, Node) ->
         check(fun(S) ->
             ending(S, ?P, #{}, fun(_, Pid) ->
                 try
@@ -221,10 +218,7 @@ remote_client(Config) ->
                 end
             end)
         end)
-    after
-        weir_server_nodes:stop_peer(Peer),
-        weir_server_nodes:stop(Started)
-    end.
+    end).
 
 %% The debug log of gen_server has the bare states where weir_server's has formatted ones. So the modules with
 %% format_status/2 have no log here.

@@ -1,34 +1,15 @@
-%% Other nodes, for the tests of servers and clients on different ones.
+%% Another node, for the tests of servers and clients on different nodes.
 -module(weir_server_nodes).
 
--export([start/1, stop/1, peer/0, stop_peer/1]).
+-export([with_peer/1]).
 
 -import(weir_kit, [until/1]).
 
 -define(HOST, "127.0.0.1").
 
-%% Makes this node one that others can connect to, if it is not.
-start(Config) ->
-    case is_alive() of
-        true ->
-            Config;
-        false ->
-            %% It goes to the background, or finds that it is there already.
-            Erts = "erts-" ++ erlang:system_info(version),
-            _ = os:cmd(filename:join([code:root_dir(), Erts, "bin", "epmd"]) ++ " -daemon"),
-            %% It may take a moment until it listens.
-            ok = until(fun() -> is_started(net_kernel:start([name("ct"), longnames])) end),
-            [{started_net_kernel, true} | Config]
-    end.
-
-is_started({ok, _}) -> true;
-is_started({error, _}) -> false.
-
-stop(Config) ->
-    _ = proplists:get_bool(started_net_kernel, Config) andalso net_kernel:stop(),
-    ok.
-
-peer() ->
+%% Calls the function with a new node, which this node is connected to. Stops the node afterwards.
+with_peer(Fun) ->
+    Started = start_net_kernel(is_alive()),
     [Name, Host] = string:split(atom_to_list(name("peer")), "@"),
     {ok, Peer, Node} = peer:start(#{
         name => Name,
@@ -38,12 +19,23 @@ peer() ->
         wait_boot => weir_kit:wait_ms(),
         args => ["-setcookie", atom_to_list(erlang:get_cookie()), "-pa" | code:get_path()]
     }),
-    %% It fails while the other node takes too long to shake hands.
-    ok = until(fun() -> net_kernel:connect_node(Node) end),
-    {Peer, Node}.
+    try
+        %% The connection fails while the other node takes too long to shake hands.
+        ok = until(fun() -> net_kernel:connect_node(Node) end),
+        Fun(Peer, Node)
+    after
+        peer:stop(Peer),
+        Started andalso net_kernel:stop()
+    end.
 
-stop_peer({Peer, _}) ->
-    peer:stop(Peer).
+start_net_kernel(true) ->
+    false;
+start_net_kernel(false) ->
+    %% Does nothing if the daemon runs. The daemon takes a moment until it listens.
+    Erts = "erts-" ++ erlang:system_info(version),
+    _ = os:cmd(filename:join([code:root_dir(), Erts, "bin", "epmd"]) ++ " -daemon"),
+    ok = until(fun() -> element(1, net_kernel:start([name("ct"), longnames])) =:= ok end),
+    true.
 
 name(Prefix) ->
     Unique = integer_to_list(erlang:unique_integer([positive])) ++ "_" ++ os:getpid(),
