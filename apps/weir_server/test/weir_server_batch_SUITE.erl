@@ -59,7 +59,7 @@ sizes_by_bytes(_) ->
         ]
     ].
 
-%% Returns the sizes of the batches in which the server handles so many messages that wait.
+%% Returns the sizes of the batches in which a server handles this number of messages.
 sizes(Options, Count) ->
     Pid = start(weir_server_probe_batch, Options),
     while_held(Pid, fun() -> casts(Pid, 101, 100 + Count) end),

@@ -247,7 +247,7 @@ rest_of_a_cut_batch_counts(_) ->
         ?assertEqual(lists:seq(1, 9) ++ [21], [N || {batch, [{cast, N}]} <- take_messages(), is_integer(N)])
     end).
 
-%% The server has handed out messages when the module changes. They wait again, and count.
+%% The server has handed out messages when the module changes. These messages wait again, and count.
 messages_count_after_become(_) ->
     [
         each([{weir_server_probe, [{max_queue, 5}, {overload, Policy}]}], fun(Pid) ->

@@ -366,72 +366,66 @@ wrong_mcall_sends_nothing(_) ->
 %% ---------------------------------------------------------------- other nodes
 
 %% Calls Do with a server of another node that has the name a_remote_name.
-remote({Peer, Node}, S, Do) ->
-    {ok, Pid} = peer:call(Peer, S, start, [{local, a_remote_name}, ?P, fun ?MODULE:init_remote/0, []], infinity),
-    Result = Do(Pid, Node),
+remote(Node, S, Do) ->
+    Start = [{local, a_remote_name}, ?P, fun ?MODULE:init_remote/0, []],
+    {ok, Pid} = erpc:call(Node, S, start, Start),
+    Result = Do(Pid, {a_remote_name, Node}),
     {Result, S:stop({a_remote_name, Node}), mailbox()}.
 
-%% Runs on the other node.
 init_remote() -> {ok, #{}}.
 
-servers_of_other_nodes(_) ->
-    Down = 'no@127.0.0.1',
+servers_of_other_nodes(_) -> weir_server_same:on_two_nodes(?MODULE, servers_of).
+
+%% Runs on a node of its own.
+servers_of(Node) when is_atom(Node) ->
+    Down = no@localhost,
     Count = fun ?MODULE:count/1,
-    weir_server_nodes:with_peer(fun(Peer, Node) ->
-        Nodes = [Node, node(), Down],
-        Nobody = [{nobody, Node}, {nobody, Down}],
-        check_all([
-            {What, fun(S) -> remote({Peer, Node}, S, fun(Pid, _) -> Do(S, Pid, {a_remote_name, Node}) end) end}
-         || {What, Do} <- [
-                {calls, fun(S, Pid, Name) ->
-                    [result(fun() -> S:call(To, state, Time) end) || To <- [Pid, Name | Nobody], Time <- [60000, infinity]]
-                end},
-                {stops, fun(S, _, _) -> [result(fun() -> S:stop(Server) end) || Server <- Nobody] end},
-                {casts, fun(S, Pid, Name) ->
-                    Results = [
-                        S:cast(Pid, Count), S:cast(Name, Count), S:abcast(a_remote_name, Count),
-                        S:abcast(Nodes, a_remote_name, Count)
-                    ],
-                    {Results, S:call(Pid, state, infinity)}
-                end},
-                {requests, fun(S, Pid, Name) ->
-                    [S:receive_response(S:send_request(To, state), infinity) || To <- [Pid, Name | Nobody]]
-                end},
-                {multi_calls, fun(S, _, _) ->
-                    Local = server(S, {local, a_remote_name}),
-                    Results = [
-                        S:multi_call(a_remote_name, state), S:multi_call(Nodes, a_remote_name, state),
-                        S:multi_call(Nodes, a_remote_name, state, infinity),
-                        S:multi_call(Nodes, a_remote_name, state, 60000), S:multi_call(Nodes, nobody, state)
-                    ],
-                    {[{lists:sort(Good), lists:sort(Bad)} || {Good, Bad} <- Results], S:stop(Local)}
-                end},
-                {multi_call_times_out, fun(S, Pid, _) ->
-                    {Good, Bad} = S:multi_call([Node, Down], a_remote_name, fun ?MODULE:never/2, 1),
-                    {Good, lists:sort(Bad), S:call(Pid, state, infinity)}
-                end},
-                {multi_call_of_no_node, fun(S, _, _) ->
-                    result(fun() -> S:multi_call([Node, 1], a_remote_name, state) end)
-                end}
-            ]
-        ]),
-        remote({Peer, Node}, weir_server, fun(Pid, _) ->
-            Name = {a_remote_name, Node},
-            ?assertEqual(
-                {[{Pid, #{}}, {Name, #{}}], [{{nobody, Node}, noproc}, {{nobody, Down}, {nodedown, Down}}]},
-                weir_server:mcall([{Server, state} || Server <- [Pid, Name | Nobody]])
-            ),
-            [
-                until(fun() ->
-                    {ok, #{waiting := Waiting}} = info_of(Server),
-                    Waiting =:= 0
-                end)
-             || Server <- [Pid, Name]
-            ],
-            ?assertEqual({error, noproc}, info_of({nobody, Node})),
-            ?assertEqual({error, not_weir_server}, info_of({kernel_sup, Node})),
-            ?assertEqual({error, {nodedown, Down}}, weir_server:info({nobody, Down}))
-        end)
+    Nodes = [Node, node(), Down],
+    Nobody = [{nobody, Node}, {nobody, Down}],
+    check_all([
+        {What, fun(S) -> remote(Node, S, fun(Pid, Name) -> Do(S, Pid, Name) end) end}
+     || {What, Do} <- [
+            {calls, fun(S, Pid, Name) ->
+                [result(fun() -> S:call(To, state, Time) end) || To <- [Pid, Name | Nobody], Time <- [60000, infinity]]
+            end},
+            {stops, fun(S, _, _) -> [result(fun() -> S:stop(Server) end) || Server <- Nobody] end},
+            {casts, fun(S, Pid, Name) ->
+                Results = [
+                    S:cast(Pid, Count), S:cast(Name, Count), S:abcast(a_remote_name, Count),
+                    S:abcast(Nodes, a_remote_name, Count)
+                ],
+                {Results, S:call(Pid, state, infinity)}
+            end},
+            {requests, fun(S, Pid, Name) ->
+                [S:receive_response(S:send_request(To, state), infinity) || To <- [Pid, Name | Nobody]]
+            end},
+            {multi_calls, fun(S, _, _) ->
+                Local = server(S, {local, a_remote_name}),
+                Results = [
+                    S:multi_call(a_remote_name, state), S:multi_call(Nodes, a_remote_name, state),
+                    S:multi_call(Nodes, a_remote_name, state, infinity),
+                    S:multi_call(Nodes, a_remote_name, state, 60000), S:multi_call(Nodes, nobody, state)
+                ],
+                {[{lists:sort(Good), lists:sort(Bad)} || {Good, Bad} <- Results], S:stop(Local)}
+            end},
+            {multi_call_times_out, fun(S, Pid, _) ->
+                {Good, Bad} = S:multi_call([Node, Down], a_remote_name, fun ?MODULE:never/2, 1),
+                {Good, lists:sort(Bad), S:call(Pid, state, infinity)}
+            end},
+            {multi_call_of_no_node, fun(S, _, _) ->
+                result(fun() -> S:multi_call([Node, 1], a_remote_name, state) end)
+            end}
+        ]
+    ]),
+    remote(Node, weir_server, fun(Pid, Name) ->
+        ?assertEqual(
+            {[{Pid, #{}}, {Name, #{}}], [{{nobody, Node}, noproc}, {{nobody, Down}, {nodedown, Down}}]},
+            weir_server:mcall([{Server, state} || Server <- [Pid, Name | Nobody]])
+        ),
+        [?assertMatch({ok, #{waiting := _}}, info_of(Server)) || Server <- [Pid, Name]],
+        ?assertEqual({error, noproc}, info_of({nobody, Node})),
+        ?assertEqual({error, not_weir_server}, info_of({kernel_sup, Node})),
+        ?assertEqual({error, {nodedown, Down}}, weir_server:info({nobody, Down}))
     end).
 
 %% A node that does not answer for five seconds counts as down. The node of the test is up.
@@ -441,16 +435,16 @@ info_of(Server) ->
         Answer -> Answer
     end.
 
-%% The other node has a build of the client's module without the functions of this one. It does not have the module of
-%% the function that with_state/2 sends, either.
-node_with_another_build(_) ->
-    weir_server_nodes:with_peer(fun(Peer, Node) ->
-        {ok, Client, Stub} = compile:forms([{attribute, 1, module, weir_server_client}]),
-        {module, Client} = peer:call(Peer, code, load_binary, [Client, "stub", Stub], infinity),
-        remote({Peer, Node}, weir_server, fun(Pid, _) ->
-            ?assertEqual(0, weir_server:with_state(Pid, fun maps:size/1)),
-            ?assertError(undef, weir_server:with_state(Pid, fun not_there:size/1)),
-            ?assertEqual(#{}, weir_server:call(Pid, state)),
-            ?assertEqual({error, {nodedown, Node}}, weir_server:info(Pid))
-        end)
+node_with_another_build(_) -> weir_server_same:on_two_nodes(?MODULE, another_build_of).
+
+%% Runs on a node of its own. The other node has a build of the client's module without the functions of this one, and
+%% does not have the module of the function that with_state/2 sends.
+another_build_of(Node) when is_atom(Node) ->
+    {ok, Client, Stub} = compile:forms([{attribute, 1, module, weir_server_client}]),
+    {module, Client} = erpc:call(Node, code, load_binary, [Client, "stub", Stub]),
+    remote(Node, weir_server, fun(Pid, _) ->
+        ?assertEqual(0, weir_server:with_state(Pid, fun maps:size/1)),
+        ?assertError(undef, weir_server:with_state(Pid, fun not_there:size/1)),
+        ?assertEqual(#{}, weir_server:call(Pid, state)),
+        ?assertEqual({error, {nodedown, Node}}, weir_server:info(Pid))
     end).

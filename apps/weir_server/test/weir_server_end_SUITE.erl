@@ -208,20 +208,23 @@ clients(_) ->
 until_dead(Client) -> until(fun() -> not is_process_alive(Client) end).
 
 remote_client(_) ->
-    weir_server_nodes:with_peer(fun(_, Node) ->
-        check(fun(S) ->
-            ending(S, ?P, #{}, fun(_, Pid) ->
-                try
-                    erpc:call(Node, S, call, [Pid, fun erlang:error/2])
-                catch
-                    exit:{exception, {{Reason, Frames}, {M, F, _}}} -> {Reason, length(Frames) > 0, M, F}
-                end
-            end)
+    weir_server_same:on_two_nodes(?MODULE, remote_client_of).
+
+%% Runs on a node of its own.
+remote_client_of(Node) when is_atom(Node) ->
+    _ = weir_server_same:silence([]),
+    check(fun(S) ->
+        ending(S, ?P, #{}, fun(_, Pid) ->
+            try
+                erpc:call(Node, S, call, [Pid, fun erlang:error/2])
+            catch
+                exit:{exception, {{Reason, Frames}, {M, F, _}}} -> {Reason, length(Frames) > 0, M, F}
+            end
         end)
     end).
 
-%% The debug log of gen_server has the bare states where weir_server's has formatted ones. So the modules with
-%% format_status/2 have no log here.
+%% The debug log of gen_server has the bare states where weir_server's has formatted ones. The modules with
+%% format_status/2 therefore have no log here.
 formatted_status(_) ->
     check_all([
         {{Mod, Kind, Way}, fun(S) ->
@@ -254,6 +257,20 @@ formatted_status(_) ->
         ],
         {Kind, State} <- States,
         {Way, Run} <- [{stop, fun(St) -> {stop, oops, St} end}, {error, fun(_) -> error(oops) end}]
+    ]).
+
+debug_log(_) ->
+    check_all([
+        {Way, fun(S) ->
+            ending(S, none, ?P, #{}, [{debug, [{log, 20}]}], fun(_, Pid) ->
+                pong = S:call(Pid, ?P:answer(pong)),
+                S:cast(Pid, fun(St) -> {noreply, St#{a => b}} end),
+                Pid ! hello,
+                S:cast(Pid, fun(St) -> {noreply, St, {continue, c}} end),
+                Do(S, Pid, fun(St) -> {stop, oops, St} end)
+            end)
+        end}
+     || {Way, Do} <- ways()
     ]).
 
 %% Process labels came with OTP 27. In other releases the label is an entry of the dictionary like others.
@@ -359,13 +376,14 @@ waiting_in_callbacks(_) ->
         begin
             ok = sys:suspend(Pid),
             [weir_server:cast(Pid, See) || _ <- lists:seq(1, Count)],
+            [Pid ! info || _ <- lists:seq(1, Infos)],
             ok = sys:resume(Pid),
             Waiting = [receive {waiting, N} -> N end || _ <- lists:seq(1, Count)],
-            ?assertEqual(Count - 1, hd(Waiting)),
-            Left = lists:seq(Count - 1, 0, -1),
+            ?assertEqual(Count - 1 + Infos, hd(Waiting)),
+            Left = lists:seq(Count - 1 + Infos, Infos, -1),
             [?assert(Seen >= N andalso Seen < N + 16) || {Seen, N} <- lists:zip(Waiting, Left)]
         end
-     || Count <- [1, 40, 1]
+     || {Count, Infos} <- [{1, 0}, {40, 0}, {1, 0}, {40, 5}]
     ],
     ok = weir_server:stop(Pid).
 

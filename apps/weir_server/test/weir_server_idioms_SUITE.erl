@@ -2,9 +2,8 @@
 %% server has drained their messages.
 %%
 %% A program sends messages to a server that is held in a callback, and lets it go. The first messages in the mailbox
-%% are casts that take some time each. They are so many that the server has begun to drain when it comes to the others,
-%% as the case `drains' tests. The observation of a program is the order of the callbacks and answers, without pids and
-%% references.
+%% are enough slow casts for the server to begin to drain before it comes to the others, as the case `drains' tests. The
+%% observation of a program is the order of the callbacks and answers, without pids and references.
 %%
 %% With OTP 25 to 27 the first info behind the drained messages may be out of the mailbox, and a receive in a callback
 %% does not find it. There the programs put another info before the message that a callback looks for.
@@ -20,7 +19,7 @@
 ]).
 -import(weir_server_programs, [
     options/0, run/4, backlog/2, do/3, times/2, casts/2, returns/1, request/3, comparable/3, with_states/1, action/2,
-    ways/0, ends/3, end_it/2, told/1, next_exit/1, until_more_than/2
+    ways/0, ends/3, told/1, next_exit/1, until_more_than/2
 ]).
 
 %% Milliseconds of a time-out. The server has nothing to do by then. The cases wait for a thousand of them.
@@ -28,7 +27,7 @@
 
 %% Cases that wait most of the time, and that log nothing.
 -define(SIDE_BY_SIDE, [
-    supervisor_shuts_down, timeouts, timeout_starts_anew_with_each_request, timeout_of_nothing, hibernation
+    supervisor_shuts_down, timeouts, timeout_starts_anew_with_each_request, hibernation
 ]).
 
 all() -> [{group, side_by_side} | weir_kit:cases(?MODULE) -- ?SIDE_BY_SIDE].
@@ -93,29 +92,6 @@ drains(_) ->
      || {Mod, Options} <- plain() ++ batches(), not lists:member(Options, [[{drain, 1}], [{batch_bytes, 1}]])
     ].
 
-%% The number of the waiting messages is that of the mailbox of a gen_server: the drained ones, and those behind them.
-%% The server handles fewer messages than between two polls, so the number is exact.
-waiting_counts_drained_messages(_) ->
-    Waiting = fun
-        (gen_server) -> queue_len(self());
-        (weir_server) -> weir_server:waiting()
-    end,
-    same(plain(), [
-        {{casts, Casts, infos, Infos}, fun(S, Pid) ->
-            Held = hold(Pid),
-            do(Pid, count, fun(_, #{tell := Tell} = State) ->
-                Tell ! {waiting, Waiting(S)},
-                {noreply, State}
-            end),
-            casts(Pid, Casts),
-            times(Infos, fun(I) -> Pid ! I end),
-            Pid ! done,
-            release(Pid, Held),
-            [N || {waiting, N} <- events({info, done})]
-        end}
-     || Casts <- [0, 3], Infos <- [0, 1, 5]
-    ]).
-
 %% ---------------------------------------------------------------- the end
 
 %% A batch may have messages from before the stop and from behind it, so the programs for batches send none behind it.
@@ -124,16 +100,6 @@ stop_throws_nothing_away(_) ->
         same(Variants, [{{Way, N}, ends(Way, N, Late)} || Way <- ways(), N <- [1, 3, 100, 1000]])
      || {Variants, Late} <- [{plain(), late}, {batches(), none}]
     ].
-
-stop_of_an_idle_server(_) ->
-    same(plain() ++ batches(), [
-        {{Way, N}, fun(_, Pid) ->
-            casts(Pid, N),
-            Result = end_it(Way, Pid),
-            {Result, told(Pid)}
-        end}
-     || Way <- ways(), N <- [1, 1000]
-    ]).
 
 %% A killed server handles no more messages, and does not run terminate/2. In the last program it has drained them.
 kill_is_a_kill(_) ->
@@ -212,7 +178,7 @@ init(Child) -> {ok, {#{}, [Child]}}.
 
 %% ---------------------------------------------------------------- suspended
 
-%% While a server is suspended, `sys' answers other requests and sees the end. Those may have been drained before.
+%% While a server is suspended, `sys' answers other requests and sees the end. The server may have drained both before.
 system_messages_of_a_suspended_server(_) ->
     same(plain() ++ batches() ++ priorities(), [
         {{Between, Waiting}, fun(_, Pid) ->
@@ -327,26 +293,6 @@ timeout_starts_anew_with_each_request(_) ->
             weir_kit:take_messages() =:= [{cast, act}]
         end)
     end).
-
-%% A time-out of 0 comes only if no message waits, drained or not. A request that no callback sees is no message.
-timeout_of_nothing(_) ->
-    same(plain(), [
-        {Requests, fun(S, Pid) ->
-            backlog(Pid, fun() ->
-                do(Pid, asks, returns(0)),
-                casts(Pid, 2),
-                do(Pid, asks, returns(0)),
-                Pid ! info,
-                do(Pid, asks, returns(0)),
-                [request(S, Pid, Kind) || Kind <- Requests],
-                casts(Pid, 2),
-                do(Pid, asks, returns(0)),
-                [request(S, Pid, Kind) || Kind <- Requests]
-            end),
-            comparable(S, 2 * with_states(Requests), events({info, timeout}))
-        end}
-     || Requests <- followers()
-    ]).
 
 %% The server sleeps when all messages are handled, and sleeps again after requests that no callback sees.
 hibernation(_) ->

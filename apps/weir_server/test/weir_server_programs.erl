@@ -11,7 +11,7 @@
 
 -export([options/0, run/4, backlog/2, do/3, times/2, casts/2]).
 -export([returns/1, request/3, comparable/3, with_states/1, action/2, times_out/2]).
--export([ways/0, ends/3, end_it/2, told/1, next_exit/1, until_more_than/2]).
+-export([ways/0, ends/3, told/1, next_exit/1, until_more_than/2]).
 
 %% Number of casts after which a server without options has drained: it looks at its mailbox after 64 messages, and
 %% after each slow callback.

@@ -1,5 +1,5 @@
-%% Random programs for servers that drain, and random lives of idle servers, with gen_server as the oracle.
-%% weir_server_idioms_SUITE explains the programs, and has the programs that are written by hand.
+%% Random programs for servers that drain, with gen_server as the oracle. weir_server_idioms_SUITE explains the programs,
+%% and has the programs that are written by hand.
 -module(weir_server_random_SUITE).
 
 -include_lib("proper/include/proper.hrl").
@@ -9,7 +9,6 @@
 -import(weir_server_loop_lib, [ask/3, events/1, spin/1]).
 -import(weir_server_programs, [options/0, run/4, backlog/2, do/3, casts/2, returns/1, request/3, comparable/3]).
 -import(weir_server_programs, [with_states/1, times_out/2, ways/0, ends/3]).
--import(weir_server_same, [result/1]).
 
 %% Milliseconds of a time-out that ends a program. The server has nothing to do by then.
 -define(TIME_OUT, 5).
@@ -94,8 +93,8 @@ step() ->
 random_end() -> oneof([none, {expires, ?TIME_OUT, list(oneof([state, ack, with_state]))} | ways()]).
 
 %% The server is held while the messages of a round are sent. The last one is an info, which is ahead of the messages
-%% that a callback asks for. Those stay in the mailbox until that info is handled, and none of them is left then. The
-%% acknowledgement comes when all requests have been answered.
+%% that a callback asks for. Those messages stay in the mailbox until the server handles that info, and none of them is
+%% there by then. The acknowledgement comes when all requests have been answered.
 program(Rounds, End, Late) ->
     fun(S, Pid) ->
         Events = [
@@ -175,128 +174,3 @@ killed({P, Ref}) ->
         {messages, Messages} = process_info(self(), messages),
         lists:keymember(Ref, 2, [Message || Message <- Messages, is_tuple(Message), tuple_size(Message) > 1])
     end).
-
-%% ---------------------------------------------------------------- lives
-
-%% The server deals with each step before the next one. The results of the steps, the end of the server and its reports
-%% must be the same.
-random_lives(_) ->
-    Property = ?FORALL(
-        {Mod, Options, Drain, Steps},
-        {
-            oneof([weir_server_puppet, weir_server_puppet1]),
-            oneof([[], [{debug, [log]}], [{debug, [statistics, {log, 3}]}], [{hibernate_after, 0}]]),
-            oneof([[], [{drain, 1}], [{drain, 2}], [{drain, {2, infinity}}]]),
-            list(life_step())
-        },
-        agree(
-            fun() -> weir_server_same:run(gen_server, fun(S) -> life(S, Mod, Options, Steps) end) end,
-            fun() -> weir_server_same:run(weir_server, fun(S) -> life(S, Mod, Drain ++ Options, Steps) end) end
-        )
-    ),
-    weir_server_loop_lib:check(Property, 300).
-
-life_step() ->
-    frequency([
-        {3, {call, life_result(call)}},
-        {3, {cast, life_result(cast)}},
-        {2, {info, life_result(info)}},
-        {2, {sys, oneof([get_state, get_status, log, replace, raise, suspend, resume, change_code, what])}}
-    ]).
-
-life_result(Kind) ->
-    frequency(
-        [
-            {6, {noreply, nat()}},
-            {6, {noreply, nat(), life_action()}},
-            {1, {stop, reason()}},
-            {1, {raise, oneof([error, exit]), reason()}},
-            {1, {bad, oneof([nonsense, {noreply, s, -1}, {reply}])}},
-            {2, {throw, {noreply, nat(), life_action()}}}
-        ] ++
-            [{6, {reply, nat(), life_action()}} || Kind =:= call] ++
-            [{1, {stop, reason(), last_word}} || Kind =:= call]
-    ).
-
-life_action() ->
-    frequency([
-        {3, oneof([infinity, hibernate, 600000])},
-        {2, {continue, oneof([{noreply, nat()}, {stop, reason()}, {raise, error, oops}])}}
-    ]).
-
-reason() -> oneof([normal, shutdown, {shutdown, why}, oops]).
-
-life(S, Mod, Options, Steps) ->
-    Self = self(),
-    State = #{
-        terminate => fun(Reason, #{count := Count}) -> Self ! {terminating, Reason, Count} end,
-        code_change => fun(_, St, Extra) -> {ok, St#{changed => Extra}} end,
-        count => 0
-    },
-    {ok, {Pid, Ref}} = S:start_monitor(Mod, fun() -> {ok, State} end, Options),
-    Seen = live(Steps, S, Pid, false),
-    Ended = try S:stop(Pid) catch exit:_ -> dead end,
-    {Seen, Ended, weir_server_loop_lib:down(Ref, Pid), weir_server_same:mailbox()}.
-
-%% A suspended server answers `sys' alone, so the messages are left out until it is resumed.
-live([{sys, What} | Steps], S, Pid, Suspended) ->
-    Seen = result(fun() -> sys_step(What, Pid) end),
-    Now = What =:= suspend orelse (Suspended andalso What =/= resume),
-    [Seen | live_on(Steps, S, Pid, Now)];
-live([_ | Steps], S, Pid, true) ->
-    live(Steps, S, Pid, true);
-live([{call, Result} | Steps], S, Pid, false) ->
-    Do = fun(From, State) -> reply_first(S, Result, From), live_result(Result, State) end,
-    [result(fun() -> S:call(Pid, Do) end) | live_on(Steps, S, Pid, false)];
-live([{cast, Result} | Steps], S, Pid, false) ->
-    ok = S:cast(Pid, fun(State) -> live_result(Result, State) end),
-    live_on(Steps, S, Pid, false);
-live([{info, Result} | Steps], S, Pid, false) ->
-    Pid ! fun(State) -> live_result(Result, State) end,
-    live_on(Steps, S, Pid, false);
-live([], _, Pid, true) ->
-    [sys:resume(Pid)];
-live([], _, _, false) ->
-    [].
-
-%% The server has dealt with all messages before when it answers. A dead server ends the life.
-live_on(Steps, S, Pid, Suspended) ->
-    Ask = case Suspended of true -> fun() -> sys:get_state(Pid) end; false -> fun() -> S:call(Pid, state) end end,
-    try Ask() of
-        State -> [State | live(Steps, S, Pid, Suspended)]
-    catch
-        exit:_ -> [dead]
-    end.
-
-sys_step(get_state, Pid) -> sys:get_state(Pid);
-sys_step(get_status, Pid) -> sys:get_status(Pid);
-sys_step(log, Pid) -> sys:log(Pid, get);
-sys_step(replace, Pid) -> sys:replace_state(Pid, fun(State) -> State#{replaced => x} end);
-sys_step(raise, Pid) -> sys:replace_state(Pid, fun(_) -> error(oops) end);
-sys_step(suspend, Pid) -> sys:suspend(Pid);
-sys_step(resume, Pid) -> sys:resume(Pid);
-sys_step(change_code, Pid) -> sys:change_code(Pid, weir_server_puppet, "1", extra);
-sys_step(what, Pid) ->
-    Ref = make_ref(),
-    Pid ! {system, {self(), Ref}, what},
-    receive {Ref, Answer} -> Answer end.
-
-%% Answers a call before the callback returns, unless its result does.
-reply_first(_, {reply, _, _}, _) -> ok;
-reply_first(_, {stop, _, _}, _) -> ok;
-reply_first(S, Result, From) ->
-    lists:member(element(1, Result), [noreply, throw]) andalso S:reply(From, early).
-
-live_result({noreply, N}, State) -> {noreply, add(N, State)};
-live_result({noreply, N, Action}, State) -> {noreply, add(N, State), action(Action)};
-live_result({reply, N, Action}, State) -> {reply, N, add(N, State), action(Action)};
-live_result({stop, Reason}, State) -> {stop, Reason, State};
-live_result({stop, Reason, Reply}, State) -> {stop, Reason, Reply, State};
-live_result({raise, Class, Reason}, _) -> erlang:Class(Reason);
-live_result({bad, Returned}, _) -> Returned;
-live_result({throw, Result}, State) -> throw(live_result(Result, State)).
-
-action({continue, Result}) -> {continue, fun(State) -> live_result(Result, State) end};
-action(Action) -> Action.
-
-add(N, #{count := Count} = State) -> State#{count := Count + N}.

@@ -8,7 +8,8 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([check/1, check_all/1, check_from/3, run/2, run/3, normal/1, mailbox/0, result/1, silence/1, unsilence/1]).
+-export([check/1, check_all/1, check_from/3, run/2, run/3, normal/1, mailbox/0, result/1]).
+-export([on_two_nodes/2, silence/1, unsilence/1]).
 
 %% the handler
 -export([log/2]).
@@ -193,6 +194,17 @@ result(Fun) ->
         Fun()
     catch
         Class:Reason -> {Class, Reason}
+    end.
+
+%% Calls a function of a suite in a new node, with the name of another new node.
+on_two_nodes(Suite, Function) ->
+    Nodes = [First, #{name := Second}] = [weir_kit_nodes:start([]) || _ <- [first, second]],
+    try
+        ok = weir_kit_nodes:connect(Nodes),
+        ok = weir_kit_nodes:call(First, logger, set_primary_config, [level, notice]),
+        weir_kit_nodes:call(First, Suite, Function, [Second])
+    after
+        lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
     end.
 
 %% Keeps the reports, which the scripts cause, away from the terminal.
