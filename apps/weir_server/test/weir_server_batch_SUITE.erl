@@ -63,10 +63,13 @@ sizes_by_bytes(_) ->
 sizes(Options, Count) ->
     Pid = start(weir_server_probe_batch, Options),
     while_held(Pid, fun() -> casts(Pid, 101, 100 + Count) end),
-    _ = settle(Pid),
+    #{batches := Number, largest_batch := Largest} = settle(Pid),
     Batches = [Batch || {batch, Batch} <- stop(Pid)],
     weir_kit:same(out_of_order, [{cast, N} || N <- lists:seq(101, 100 + Count)], lists:append(Batches)),
-    [length(Batch) || Batch <- Batches].
+    Sizes = [length(Batch) || Batch <- Batches],
+    %% The batch that held the server counts as well.
+    ?assertEqual({1 + length(Sizes), lists:max(Sizes)}, {Number, Largest}),
+    Sizes.
 
 %% Batches of less than a quarter of the limit halve the limit.
 limit_shrinks(_) ->
@@ -124,7 +127,8 @@ lingering_gathers_a_full_batch(_) ->
     ?assertEqual({batch, [{cast, N} || N <- lists:seq(1, 10)]}, next()),
     ?assertMatch(#{batches := 1, largest_batch := 10}, info(Pid)),
     casts(Pid, 11, 20),
-    ?assertEqual([{cast, N} || N <- lists:seq(11, 20)], handled(next_messages(10))),
+    _ = settle(Pid),
+    ?assertEqual([{cast, N} || N <- lists:seq(11, 20)], handled(take_messages())),
     stop(Pid).
 
 %% Starts a server that has drained messages one by one, and waits for ten.
@@ -140,11 +144,6 @@ lingering(Count) ->
     Pid.
 
 until_drained(Pid, Count) -> until(fun() -> maps:get(drained, info(Pid)) =:= Count end).
-
-next_messages(Left) when Left =< 0 -> [];
-next_messages(Left) ->
-    Event = next(),
-    [Event | next_messages(Left - length(handled([Event])))].
 
 %% The server answers when it has handled the messages before the request, and lingers again for later messages.
 requests_end_the_lingering(_) ->
@@ -308,12 +307,6 @@ messages_of_a_batch_are_logged_one_by_one(_) ->
     ?assertMatch(
         [{in, {'$gen_cast', 1}}, {in, {'$gen_cast', 2}}, {noreply, _}, {in, {'$gen_call', _, 3}}, {out, 3, _, _}], Log
     ),
-    stop(Pid).
-
-batches_are_counted(_) ->
-    Pid = start(weir_server_probe_batch, [{drain, {10, 10}}]),
-    while_held(Pid, fun() -> casts(Pid, 1, 25) end),
-    ?assertMatch(#{batches := 4, largest_batch := 10}, settle(Pid)),
     stop(Pid).
 
 %% A message that comes to an idle server has not waited since the message before. The case waits with the clock of the

@@ -203,20 +203,6 @@ message_that_woke_the_server_keeps_its_priority(_) ->
     ),
     stop(Pid).
 
-exit_of_the_parent_ends_a_server_that_sleeps(_) ->
-    process_flag(trap_exit, true),
-    [
-        begin
-            Pid = weir_server_loop_lib:start_link(Mod, State#{trap_exit => true}, []),
-            sleep(Pid),
-            exit(Pid, over),
-            _ = events({terminated, Pid, over}),
-            take_messages()
-        end
-     || Mod <- [?MOD, weir_server_probe_sleep_batch],
-        State <- [#{}, #{post => fun(State) -> {noreply, State, {continue, go}} end}]
-    ].
-
 %% The sender does not know that the server goes to sleep again and again.
 no_message_is_lost_between_sleeps(_) ->
     [

@@ -26,9 +26,7 @@
 -define(TIME_OUT, 5).
 
 %% Cases that wait most of the time, and that log nothing.
--define(SIDE_BY_SIDE, [
-    supervisor_shuts_down, timeouts, timeout_starts_anew_with_each_request, hibernation
-]).
+-define(SIDE_BY_SIDE, [timeouts, timeout_starts_anew_with_each_request, hibernation]).
 
 all() -> [{group, side_by_side} | weir_kit:cases(?MODULE) -- ?SIDE_BY_SIDE].
 
@@ -101,26 +99,17 @@ stop_throws_nothing_away(_) ->
      || {Variants, Late} <- [{plain(), late}, {batches(), none}]
     ].
 
-%% A killed server handles no more messages, and does not run terminate/2. In the last program it has drained them.
+%% A killed server handles no more messages, and does not run terminate/2. In the second program it has drained them.
 kill_is_a_kill(_) ->
-    Kill = fun
-        (at_once, Pid) ->
-            exit(Pid, kill);
-        (behind_stop, Pid) ->
-            ask(Pid, stopped, state),
-            exit(Pid, shutdown),
-            exit(Pid, kill)
-    end,
     same(plain() ++ batches(), [
-        {{How, N}, fun(_, Pid) ->
+        {waiting, fun(_, Pid) ->
             Held = hold(Pid),
-            casts(Pid, N),
-            Kill(How, Pid),
+            casts(Pid, 100),
+            exit(Pid, shutdown),
+            exit(Pid, kill),
             release(Pid, Held),
             {next_exit(Pid), weir_server_same:mailbox()}
-        end}
-     || How <- [at_once, behind_stop], N <- [1, 1000]
-    ] ++ [
+        end},
         {drained, fun(_, Pid) ->
             Ref = make_ref(),
             Self = self(),
@@ -133,48 +122,6 @@ kill_is_a_kill(_) ->
             {next_exit(Pid), weir_server_loop_lib:handled(weir_server_same:mailbox())}
         end}
     ]).
-
-%% A supervisor's time for the shutdown has the same effect: work that takes longer is cut off, and everything else is
-%% handled.
-supervisor_shuts_down(_) ->
-    [
-        ?assertEqual(
-            {S, Mod, Options, {{returned, Expected}, []}},
-            {S, Mod, Options, weir_server_same:run(S, fun(_) -> shut_down(S, Mod, Options, Time, Work) end)}
-        )
-     || {S, Mod, Options} <-
-            [{gen_server, weir_server_probe, []}] ++ [{weir_server, M, O} || {M, O} <- plain() ++ batches()],
-        {Time, Work, Expected} <- [
-            {200, fun() -> receive after 50 -> ok end end, {killed, cut_off}},
-            {infinity, fun() -> spin(50) end, {shutdown, lists:seq(1, 1000)}}
-        ]
-    ].
-
-shut_down(S, Mod, Options, Time, Work) ->
-    Start = {S, start_link, [Mod, #{tell => self(), trap_exit => true}, Options]},
-    {ok, Sup} = supervisor:start_link(?MODULE, #{id => server, start => Start, shutdown => Time}),
-    [{server, Pid, worker, _}] = supervisor:which_children(Sup),
-    Ref = monitor(process, Pid),
-    Held = hold(Pid),
-    times(1000, fun(N) ->
-        do(Pid, N, fun(_, State) ->
-            Work(),
-            {noreply, State}
-        end)
-    end),
-    release(Pid, Held),
-    ok = supervisor:terminate_child(Sup, server),
-    Reason = weir_server_loop_lib:down(Ref, Pid),
-    Events = weir_server_same:mailbox(),
-    true = unlink(Sup),
-    ok = gen_server:stop(Sup),
-    Told = [N || {cast, N} <- Events, is_integer(N)],
-    case lists:member({terminated, Pid, shutdown}, Events) of
-        true -> {Reason, Told};
-        false when length(Told) < 1000 -> {Reason, cut_off}
-    end.
-
-init(Child) -> {ok, {#{}, [Child]}}.
 
 %% ---------------------------------------------------------------- suspended
 

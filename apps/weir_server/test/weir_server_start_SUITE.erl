@@ -55,24 +55,19 @@ succeeds(_) ->
      || F <- functions(), Name <- names(), Return <- Returns
     ]).
 
-ancestors(_) ->
+ancestors_and_initial_call(_) ->
     check_all([
         {{F, Name, Registered}, fun(S) ->
             _ = Registered andalso register(a_parent_name, self()),
             Pid = pid(start(S, F, Name, fun ?MODULE:ok/0)),
             Ancestors = S:call(Pid, fun(_, State) -> {reply, get('$ancestors'), State} end),
+            Calls = [proc_lib:translate_initial_call(Pid), proc_lib:initial_call(Pid), process_info(Pid, initial_call)],
             {status, Pid, _, [_, _, Parent | _]} = sys:get_status(Pid),
             unlink(Pid),
-            {Ancestors, [A =:= self() || A <- Ancestors], Parent =:= self(), Parent =:= Pid, S:stop(Pid)}
+            {Ancestors, Calls, [A =:= self() || A <- Ancestors], Parent =:= self(), Parent =:= Pid, S:stop(Pid)}
         end}
      || F <- functions(), Name <- names(), Registered <- [true, false]
     ]).
-
-initial_call(_) ->
-    check(fun(S) ->
-        {ok, Pid} = S:start(?P, fun ?MODULE:ok/0, []),
-        {proc_lib:translate_initial_call(Pid), proc_lib:initial_call(Pid), process_info(Pid, initial_call), S:stop(Pid)}
-    end).
 
 %% The callback module of the third start is another one, which has no handle_continue/2.
 init_with_backoff_and_another_module(_) ->

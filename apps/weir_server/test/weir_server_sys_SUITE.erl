@@ -248,22 +248,6 @@ timeouts(_) ->
         Time <- [0, 1]
     ]).
 
-hibernated(_) ->
-    check(fun(S) ->
-        with(S, fun(Pid) ->
-            Hibernated = fun() -> until(fun() -> is_hibernated(Pid) end) end,
-            S:cast(Pid, fun(State) -> {noreply, State, hibernate} end),
-            Hibernated(),
-            State = sys:get_state(Pid),
-            Hibernated(),
-            ok = sys:suspend(Pid),
-            Hibernated(),
-            S:cast(Pid, fun(St) -> {noreply, St#{cast => done}} end),
-            ok = sys:resume(Pid),
-            {State, S:call(Pid, state), S:call(Pid, fun(_, St) -> {reply, x, St, hibernate} end), Hibernated()}
-        end)
-    end).
-
 hibernates(_) ->
     check_all([
         {{After, Action}, fun(S) ->
