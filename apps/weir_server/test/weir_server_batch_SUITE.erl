@@ -187,19 +187,6 @@ acknowledgement_waits_for_the_lingering(_) ->
     ?assertMatch([Batch, {ack, _}], next(2)),
     stop(Pid).
 
-code_change_ends_the_lingering(_) ->
-    Pid = lingering(5),
-    ok = sys:suspend(Pid),
-    ok = sys:change_code(Pid, weir_server_probe_batch, "1", extra),
-    casts(Pid, 6, 8),
-    ok = sys:resume(Pid),
-    ?assertEqual([{batch, [{cast, N} || N <- lists:seq(1, 5)]}, {code_change, extra}], next(2)),
-    ok = until_drained(Pid, 3),
-    none_yet(),
-    casts(Pid, 9, 15),
-    ?assertEqual({batch, [{cast, N} || N <- lists:seq(6, 15)]}, next()),
-    stop(Pid).
-
 %% ---------------------------------------------------------------- calls
 
 %% The return value of the callback answers some calls. The callback answers others itself, or another process does.

@@ -81,6 +81,13 @@ bad_returns(_) ->
     Returns = [
         nonsense, {noreply}, {noreply, s, -1}, {noreply, s, {continue}}, {noreply, s, "text"}, {stop, s},
         {noreply, s, 1.5}, {reply, a, b, c, d}, ok
+    ] ++ [
+        {noreply, s, Action}
+     || Action <- [
+            {timeout, -1, x}, {timeout, soon, x}, {timeout, 1.0, x}, {timeout, 1, x, y}, {timeout, 1, x, {abs, y}},
+            {timeout, -1, x, {abs, false}}, {timeout, 1, x, [{abs, true} | y]}, {timeout, 1},
+            {timeout, 1, x, [], []}, {hibernate, -1, x}, {hibernate, 1}, {timeout, 1.0, x, {abs, true}}, {sleep, 1, x}
+        ]
     ],
     check_all([
         {{Way, Bad}, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> Do(S, Pid, ?P:do(Bad)) end) end}

@@ -73,7 +73,8 @@ post_hibernate_and_the_message_that_woke_the_server(_) ->
             Pid = start(?MOD, #{post => fun(State) -> {noreply, State, Action} end}, []),
             sleep(Pid),
             Pid ! last,
-            ?assertEqual({Action, [{cast, act}, pre_hibernate, post_hibernate | Events]}, {Action, events({info, last})}),
+            Called = [{cast, act}, pre_hibernate, post_hibernate | Events],
+            ?assertEqual({Action, Called}, {Action, events({info, last})}),
             stop(Pid)
         end
      || {Action, Events} <- [{{continue, go}, [{continue, go}]}] ++

@@ -222,8 +222,8 @@ times_out_with_late_requests(Action, Requests) ->
         {Before, lists:sort(comparable(S, with_states(Requests), next(Sent + 1)))}
     end.
 
-%% Requests that come faster than the time-out keep it from running out. On a busy machine they may come slower, and then
-%% the test tries again.
+%% Requests that come faster than the time-out keep it from running out. If they come slower, as on a busy machine, the
+%% test tries again.
 timeout_starts_anew_with_each_request(_) ->
     Kinds = [
         {weir_server_probe, []}, {weir_server_probe, [{drain, {1000, 1000}}]},
@@ -469,7 +469,7 @@ first_info_is_out_of_the_mailbox_before_otp_28(_) ->
     Out = [{cast, asks}, {cast, looks}, {found, nothing}, {info, {ref, value}}],
     Drained = case release_number() >= 28 of true -> Found; false -> Out end,
     [
-        ?assertEqual({S, Options, {{returned, Expected}, []}}, {S, Options, run(S, weir_server_probe, Options, Program)})
+        ?assertEqual({Options, {{returned, Expected}, []}}, {Options, run(S, weir_server_probe, Options, Program)})
      || {S, Options, Expected} <- [
             {gen_server, [], Found}, {weir_server, [{drain, 1}], Found}, {weir_server, [], Drained},
             {weir_server, [{drain, {1000, 1000}}], Drained}

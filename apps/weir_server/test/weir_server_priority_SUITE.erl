@@ -94,7 +94,7 @@ all_messages_are_drained_whatever_the_options_say(_) ->
 
 %% ---------------------------------------------------------------- the callbacks
 
-%% A priority that the callback throws counts like one that it returns.
+%% The callback may throw the priority.
 callback_sees_the_state_and_how_many_wait(_) ->
     Pid = start(?MOD, #{step => 1}, []),
     Self = self(),

@@ -1,5 +1,5 @@
-%% Random programs for servers that drain, with gen_server as the oracle. weir_server_idioms_SUITE explains the programs,
-%% and has the programs that are written by hand.
+%% Random programs for servers that drain, with gen_server as the oracle. weir_server_idioms_SUITE explains the
+%% programs, and has the programs that are written by hand.
 -module(weir_server_random_SUITE).
 
 -include_lib("proper/include/proper.hrl").
@@ -93,8 +93,8 @@ step() ->
 random_end() -> oneof([none, {expires, ?TIME_OUT, list(oneof([state, ack, with_state]))} | ways()]).
 
 %% The server is held while the messages of a round are sent. The last one is an info, which is ahead of the messages
-%% that a callback asks for. Those messages stay in the mailbox until the server handles that info, and none of them is
-%% there by then. The acknowledgement comes when all requests have been answered.
+%% that a callback asks for. These messages stay in the mailbox until the server handles that info, and callbacks have
+%% taken all of them by then. The acknowledgement comes when all requests have been answered.
 program(Rounds, End, Late) ->
     fun(S, Pid) ->
         Events = [
