@@ -93,17 +93,17 @@ limit_of_the_first_batch_after_become(_) ->
         casts(Pid, 1, 200),
         gen_server:cast(Pid, {do, change, Become}),
         gen_server:cast(Pid, {hold, First, self()}),
-        casts(Pid, 201, 900)
+        casts(Pid, 201, 350)
     end),
     held(Continue),
-    ?assertMatch(#{waiting := 701, mailbox := 0}, info(Pid)),
+    ?assertMatch(#{waiting := 151, mailbox := 0}, info(Pid)),
     Pid ! Continue,
     held(First),
-    ?assertMatch(#{waiting := 601, mailbox := 0, largest_batch := 100}, info(Pid)),
+    ?assertMatch(#{waiting := 51, mailbox := 0, largest_batch := 100}, info(Pid)),
     Pid ! First,
     settle(Pid),
     Batches = [Batch || {batch, Batch} <- stop(Pid)],
-    ?assertEqual([100, 100, 100, 100, 100, 100, 100, 1], [length(Batch) || Batch <- Batches]).
+    ?assertEqual([100, 51], [length(Batch) || Batch <- Batches]).
 
 %% ---------------------------------------------------------------- lingering
 
