@@ -121,7 +121,7 @@ flow(_Config) ->
     ?assertEqual({ok, 1}, bound('N', Bound)),
     _ = evaluate(TimeLimit, #{'Line' => "a line"}, #{count_dropped => fun() -> error(dropped) end}),
     _ = evaluate(Handle, #{'A' => "a", 'B' => "b"}),
-    ?assertEqual({ok, 4}, gen_server:call(audit, count)),
+    ?assertEqual({ok, 4}, gen_server:call(audit, count, weir_kit:wait_ms())),
     sample = load(Limit, "handle_call(_, _, S) -> {reply, ok, S}. handle_cast(_, S) -> {noreply, S}."),
     {ok, Server} = weir_server:start_link(sample, [], []),
     _ = evaluate(AtTheLimit, #{'Server' => Server, 'Message' => hello}),
@@ -165,14 +165,14 @@ mailbox(_Config) ->
     sample = load(Batch, "init(Db) -> {ok, #{db => Db}}."),
     {ok, Batches} = weir_server:start_link(sample, self(), []),
     ok = weir_server:cast(Batches, {insert, {row, 1}}),
-    ok = weir_server:call(Batches, flush),
+    ok = weir_server:call(Batches, flush, weir_kit:wait_ms()),
     receive {rows, Rows} -> ?assertEqual([{row, 1}], Rows) end,
     ok = gen_server:stop(Batches),
     sample = load(Priorities, served()),
     ?assertEqual({10, 0}, {sample:prioritise_call(health, from, 0, s), sample:prioritise_call(other, from, 0, s)}),
     ?assertEqual([0, drop], [sample:prioritise_cast({sample, 1}, Waiting, s) || Waiting <- [5000, 5001]]),
     {ok, Prioritised} = weir_server:start_link(sample, [], []),
-    {answer, health} = weir_server:call(Prioritised, health),
+    {answer, health} = weir_server:call(Prioritised, health, weir_kit:wait_ms()),
     meter = worker(meter),
     _ = evaluate(Overload),
     [ok = gen_server:stop(Pid) || Pid <- [Server, Prioritised, meter]].
@@ -420,7 +420,7 @@ gen_batch_server(_Config) ->
     ?assert(parses(Before)),
     sample = load(After, "init([]) -> {ok, state}. write([\"a line\"], state) -> ok."),
     {ok, Pid} = sample:start_link(),
-    ok = weir_server:call(Pid, {record, "a line"}),
+    ok = weir_server:call(Pid, {record, "a line"}, weir_kit:wait_ms()),
     ok = gen_server:stop(Pid).
 
 gen_server2(_Config) ->
@@ -428,7 +428,7 @@ gen_server2(_Config) ->
     ?assert(parses(Before)),
     sample = load("-module(sample).\n-compile(export_all).\n-record(state, {}).\n" ++ After, called()),
     {ok, Pid} = sample:start_link(),
-    {answer, anything} = weir_server:call(Pid, anything),
+    {answer, anything} = weir_server:call(Pid, anything, weir_kit:wait_ms()),
     ok = gen_server:stop(Pid).
 
 gen_socket(_Config) ->
@@ -464,7 +464,10 @@ gproc_pool(_Config) ->
     {ok, Pid} = gen_server:start_link(worker(jobs_worker), [], []),
     Connected = replace(After, "weir_gproc_pool:connect_worker(jobs, a)", "in_worker()"),
     Bound = evaluate(Connected, #{'Job' => job}, #{
-        in_worker => fun() -> gen_server:call(Pid, {run, fun() -> weir_gproc_pool:connect_worker(jobs, a) end}) end
+        in_worker => fun() ->
+            Connect = fun() -> weir_gproc_pool:connect_worker(jobs, a) end,
+            gen_server:call(Pid, {run, Connect}, weir_kit:wait_ms())
+        end
     }),
     ?assertEqual({ok, {answer, job}}, bound('Reply', Bound)),
     ok = gen_server:stop(Pid).

@@ -31,7 +31,7 @@ parts() ->
             {"receive", weir_bench_receive},
             {"flood", weir_bench_flood}
         ]},
-        {weir_flow, [{"flow", weir_bench_flow}]},
+        {weir_flow, [{"flow", weir_bench_flow}, {"limit", weir_bench_limit}]},
         {weir_log, [
             {"log", weir_bench_log}, {"log_ancestor", weir_bench_log_ancestor}, {"log_h", weir_bench_log_h}
         ]},

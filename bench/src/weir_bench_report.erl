@@ -370,7 +370,19 @@ flow() ->
             what = "a cast that need not wait",
             who = [{"weir_flow:cast/3", ["weir_flow:cast/3, never waits"]}, Plain]
         }
-    ].
+    ] ++
+        [
+            #row{
+                benchmark = "limit",
+                table = Many ++ " senders, limit 10",
+                what = [Many, " senders wait for a limit of 10, the server needs 10 us"],
+                who = [
+                    {"weir_flow:cast/3, `limit => wait`", ["weir_flow:cast/3, limit => wait"]},
+                    {"gen_server:call/2", ["gen_server:call/2"]}
+                ]
+            }
+         || Many <- ["100", "1000", "5000", "20000"]
+        ].
 
 log() ->
     Of = fun(Benchmark, Table, Unit, What, Who) ->

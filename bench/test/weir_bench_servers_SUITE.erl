@@ -17,10 +17,10 @@ one_by_one(_) ->
     [
         begin
             Pid = weir_bench_servers:start(Server, weir_bench_echo, [], []),
-            ?assertEqual({Server, x}, Server:call(Pid, {Server, x})),
+            ?assertEqual({Server, x}, Server:call(Pid, {Server, x}, wait_ms())),
             [ok = Server:cast(Pid, N) || N <- lists:seq(1, 1_000)],
             Pid ! message,
-            ?assertEqual(1_000, Server:call(Pid, count)),
+            ?assertEqual(1_000, Server:call(Pid, count, wait_ms())),
             ok = Server:stop(Pid)
         end
      || Server <- one_by_one_servers()
@@ -31,8 +31,8 @@ batches(_) ->
         begin
             Pid = weir_bench_servers:start(Server, weir_bench_batcher, Server, []),
             [ok = Server:cast(Pid, N) || N <- lists:seq(1, 1_000)],
-            ?assertEqual(1_000, Server:call(Pid, count)),
-            ?assertEqual(1_000, Server:call(Pid, count)),
+            ?assertEqual(1_000, Server:call(Pid, count, wait_ms())),
+            ?assertEqual(1_000, Server:call(Pid, count, wait_ms())),
             ok = weir_bench_servers:stop(Pid)
         end
      || Server <- batch_servers()
@@ -140,6 +140,10 @@ flow_part(_) ->
 flow_is_bounded(_) ->
     [_, #{notes := [Kept]}, _] = weir_bench_flow:run(1, #{senders => 5, each => 500, windows => [4], bursts => 1}),
     ?assertNotEqual(nomatch, string:find(lists:flatten([Kept]), ": met")).
+
+limit_part(_) ->
+    [Table] = weir_bench_limit:run(1, #{senders => [20], milliseconds => 50, limit => 3}),
+    ok = tables([Table]).
 
 flood_part(_) ->
     Tables = weir_bench_flood:run(1, flood_sizes()),

@@ -116,6 +116,8 @@
     %% Messages that were refused, and that had to wait.
     busy := non_neg_integer(),
     waits := non_neg_integer(),
+    %% Senders that wait now.
+    queued := non_neg_integer(),
     %% Credits whose senders were killed before they had sent the message, and that were given back.
     mended := non_neg_integer()
 }.
@@ -154,39 +156,17 @@ send(Dest, Message) -> send(Dest, Message, ?DEFAULT_WINDOW).
 %% `weir_flow:send(Manager, {notify, Event})'.
 -spec send(dest(), Message :: term(), window() | opts()) -> ok | {error, reason()}.
 send(Pid, Message, Window) when is_pid(Pid), ?is_window(Window) ->
-    within(Pid, Message, Window);
+    weir_flow_book:send(Pid, Message, Window - 1, Window);
 send(Dest, Message, Window) when ?is_window(Window) ->
     case weir_flow_dest:resolve(Dest) of
         none -> {error, noproc};
-        To -> within(To, Message, Window)
+        To -> weir_flow_book:send(To, Message, Window - 1, Window)
     end;
 send(Dest, Message, Options) ->
-    Opts = weir_flow_opts:check(Options),
+    #opts{free = Free} = Opts = weir_flow_opts:check(Options),
     case weir_flow_dest:resolve(Dest) of
         none -> {error, noproc};
-        To -> with_options(To, Message, Opts)
-    end.
-
-within(To, Message, Window) ->
-    Key = {?MODULE, To},
-    case get(Key) of
-        {Sent, Past} when Sent < Window - 1 ->
-            _ = put(Key, {Sent + 1, Past}),
-            _ = To ! Message,
-            ok;
-        State ->
-            weir_flow_book:pass(To, Message, State, weir_flow_opts:check(Window))
-    end.
-
-with_options(To, Message, #opts{free = Free} = Opts) ->
-    Key = {?MODULE, To},
-    case get(Key) of
-        {Sent, Past} when Sent < Free ->
-            _ = put(Key, {Sent + 1, Past}),
-            _ = To ! Message,
-            ok;
-        State ->
-            weir_flow_book:pass(To, Message, State, Opts)
+        To -> weir_flow_book:send(To, Message, Free, Opts)
     end.
 
 %% ---------------------------------------------------------------- handles
@@ -239,12 +219,16 @@ limit(Max) -> limit(self(), Max).
 %% @doc Limits how many messages all senders together may have in a process: sent with the option `limit' and not
 %% handled yet, whether they are in its mailbox or in its private queue.
 %%
-%% The process must be a weir_server of this node, or know what to do with the envelope: a message under the limit
-%% arrives as `{'$weir_credit', Words, Message}', and whoever has handled Count such messages must `atomics:sub(Words,
-%% 1, Count)'. At the limit, a sender with `limit => busy' gets `{error, busy}', and one with `limit => wait' waits
-%% until there is room; those who wait are not served in any order. While they wait they have a request each in the
-%% mailbox, which is not counted. A sender on another node, and one whose receiver has no limit, or not yet, gets
-%% `{error, no_limit}'.
+%% The process is a weir_server of this node, or knows the envelope. A message under the limit arrives as
+%% `{'$weir_credit', Words, Message}'. A process that has handled Count such messages calls
+%% `atomics:sub(Words, 1, Count)'.
+%%
+%% At the limit, a sender with `limit => busy' gets `{error, busy}'. A sender with `limit => wait' sleeps until there is
+%% room, and senders are served in the order in which they came, to within the limit. A sender that waits costs the
+%% receiver nothing, and a waiter that is killed or suspended does not delay the others. A receiver that returns credits
+%% late, such as at the end of a batch, is sampled every 1 to 32 ms.
+%%
+%% A sender on another node gets `{error, no_limit}', and so does a sender whose receiver has no limit (yet).
 %%
 %% A process that is restarted has no limit until it asks for one, and then starts at zero. To ask again changes the
 %% limit. `{error, {not_started, weir_flow}}': the application weir_flow is not running; nothing is limited.
@@ -266,7 +250,7 @@ limit(Pid, Max) ->
 info() ->
     case weir_flow_limit:row(self()) of
         ?NOT_STARTED = NotStarted -> {error, NotStarted};
-        _ -> {ok, maps:from_list([{Pid, weir_flow_limit:info(Row)} || {Pid, _, _} = Row <- weir_flow_limit:rows()])}
+        _ -> {ok, maps:from_list([{Pid, weir_flow_limit:info(Row)} || {Pid, _, _, _} = Row <- weir_flow_limit:rows()])}
     end.
 
 %% @doc The limit of a process, or the window in a handle.
@@ -274,7 +258,7 @@ info() ->
           (flow()) -> {ok, window_info()}.
 info(Pid) when is_pid(Pid) ->
     case weir_flow_limit:row(Pid) of
-        {_, _, _} = Row -> {ok, weir_flow_limit:info(Row)};
+        {_, _, _, _} = Row -> {ok, weir_flow_limit:info(Row)};
         Reason -> {error, Reason}
     end;
 info(#flow{sent = Sent, past = Past}) ->

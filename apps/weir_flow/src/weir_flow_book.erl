@@ -1,79 +1,93 @@
-%% @private The windows of a process in its dictionary.
+%% @doc Keeps the windows of a process in its dictionary.
 %%
-%% One entry for each receiver that was sent to: `{weir_flow, To} => weir_flow_window:state()'. Another entry, under
-%% the key `weir_flow', counts them, because a process that sends to ever new receivers must not keep the entries of
-%% all that there ever were. When there are more than 1,000, and twice as many as the last sweep left, those are
-%% dropped of which it is known without asking that nobody receives any more: dead processes of this node, and nodes
-%% that are not connected.
+%% The entry `weir_flow => {Windows, Kept}' has all of them: a map from receivers to `{Sent, Past}'. `Sent' is an atomic
+%% that only this process uses: the number of messages sent since the last acknowledgement. To raise it takes a third of
+%% the time of a new entry. `Past' is the rest of the window (weir_flow_window:state()).
 %%
-%% What remains: live processes of this node, and all processes, dead or alive, of connected nodes. A process that
-%% sends to ever new processes of another node should forget them itself (weir_flow:forget/1), or hold its windows in
-%% handles.
+%% A process may always send to new receivers. At more than 1,000 windows, and twice as many as the last sweep has kept,
+%% a sweep drops the windows of dead processes of this node and of nodes that are not connected. `Kept' is the number of
+%% windows that the last sweep has kept.
+%%
+%% The sweep asks no other node, so windows of dead processes of connected nodes stay. A process that always sends to
+%% new processes of another node forgets them itself (weir_flow:forget/1), or holds its windows in handles.
+%% @private
 -module(weir_flow_book).
 
--export([pass/4, forget/1, windows/0]).
+-export([send/4, forget/1, windows/0]).
 
 -include("weir_flow.hrl").
 
--define(KEY(To), {weir_flow, (To)}).
--define(COUNT_KEY, weir_flow).
+-define(KEY, weir_flow).
 -define(SWEEP_ABOVE, 1000).
 
-%% @doc Sends a message through the window that is in the dictionary, or a new one.
--spec pass(weir_flow_dest:to(), Message :: term(), weir_flow_window:state() | undefined, #opts{}) ->
+%% @doc Sends a message through the window of the dictionary, or through a new window. If no more than Free messages
+%% have been sent since the last acknowledgement, this one counted, the message goes out at once.
+-spec send(weir_flow_dest:to(), Message :: term(), Free :: non_neg_integer(), weir_flow:window() | #opts{}) ->
     ok | {error, weir_flow:reason()}.
-pass(To, Message, undefined, Opts) ->
+send(To, Message, Free, How) ->
+    case get(?KEY) of
+        {#{To := {Sent, Past}}, _Kept} ->
+            case atomics:add_get(Sent, 1, 1) of
+                N when N =< Free ->
+                    _ = To ! Message,
+                    ok;
+                N ->
+                    pass(To, Message, Sent, {N - 1, Past}, opts(How))
+            end;
+        _NoWindow ->
+            first(To, Message, opts(How))
+    end.
+
+opts(Window) when is_integer(Window) -> weir_flow_opts:check(Window);
+opts(Opts) -> Opts.
+
+first(To, Message, Opts) ->
     case weir_flow_window:pass(To, Message, ?NEW_WINDOW, Opts) of
         {Result, {_, #past{phase = new}}} ->
             Result;
         {Result, Window} ->
-            _ = put(?KEY(To), Window),
-            ok = added(),
+            ok = keep(To, atomics:new(1, []), Window),
             Result
-    end;
-pass(To, Message, Old, Opts) ->
+    end.
+
+pass(To, Message, Sent, Old, Opts) ->
     case weir_flow_window:pass(To, Message, Old, Opts) of
         {Result, {_, #past{phase = new}}} ->
             ok = forget(To),
             Result;
         {Result, Window} ->
-            _ = put(?KEY(To), Window),
+            ok = keep(To, Sent, Window),
             Result
     end.
+
+keep(To, Sent, {N, Past}) ->
+    ok = atomics:put(Sent, 1, N),
+    {Windows, Kept} = all(),
+    _ = put(?KEY, swept(Windows#{To => {Sent, Past}}, Kept)),
+    ok.
+
+%% A program may have erased the whole dictionary.
+all() ->
+    case get(?KEY) of
+        undefined -> {#{}, 0};
+        All -> All
+    end.
+
+swept(Windows, Kept) when map_size(Windows) > ?SWEEP_ABOVE, map_size(Windows) >= 2 * Kept ->
+    Left = maps:filter(fun(To, _Window) -> not weir_flow_dest:is_gone(To) end, Windows),
+    {Left, map_size(Left)};
+swept(Windows, Kept) ->
+    {Windows, Kept}.
 
 %% @doc Drops a window.
 -spec forget(weir_flow_dest:to()) -> ok.
 forget(To) ->
-    case erase(?KEY(To)) of
-        undefined -> ok;
-        _ -> count(-1)
-    end.
+    {Windows, Kept} = all(),
+    _ = put(?KEY, {maps:remove(To, Windows), Kept}),
+    ok.
 
-%% @doc The windows of this process.
+%% @doc Returns the windows of this process.
 -spec windows() -> [{weir_flow_dest:to(), weir_flow_window:state()}].
-windows() -> [{To, Window} || {?KEY(To), Window} <- get()].
-
-added() ->
-    ok = count(1),
-    case get(?COUNT_KEY) of
-        {Entries, Left} when Entries > ?SWEEP_ABOVE, Entries >= 2 * Left -> sweep();
-        _ -> ok
-    end.
-
-%% Someone may have erased the whole dictionary.
-count(Change) ->
-    {Entries, Left} =
-        case get(?COUNT_KEY) of
-            undefined -> {0, 0};
-            Count -> Count
-        end,
-    _ = put(?COUNT_KEY, {max(0, Entries + Change), Left}),
-    ok.
-
-sweep() ->
-    All = [To || ?KEY(To) <- get_keys()],
-    Gone = [To || To <- All, weir_flow_dest:is_gone(To)],
-    _ = [erase(?KEY(To)) || To <- Gone],
-    Left = length(All) - length(Gone),
-    _ = put(?COUNT_KEY, {Left, Left}),
-    ok.
+windows() ->
+    {Windows, _Kept} = all(),
+    [{To, {atomics:get(Sent, 1), Past}} || {To, {Sent, Past}} <- maps:to_list(Windows)].

@@ -1,31 +1,33 @@
-%% @private The limit over all senders: what is counted, and where.
+%% @private The limit over all senders of one receiver: its row, its words, and their meaning.
 %%
-%% A receiver with a limit has a row `{Pid, Words, Max}' in a table that weir_flow_sup owns and weir_flow_limits
-%% writes. Senders read the row and change words:
+%% A receiver with a limit has a row `{Pid, Words, Max, Queue}' in a table. weir_flow_sup owns the table, and
+%% weir_flow_limits writes the rows. Queue is the process at which senders wait (weir_flow_queue), or `none' before the
+%% first of them. Senders read the row and change words:
 %%
 %% ```
 %%   sender:    take (+1) -> envelope {'$weir_credit', Words, Message} -> receiver's mailbox
-%%   receiver:  unwraps it, handles it, and takes off as many as it has handled, at once:  atomics:sub(Words, 1, Count)
+%%   receiver:  unwraps the message, handles it, and gives back its credit:  atomics:sub(Words, 1, Count)
 %% '''
 %%
-%% Word 1 has two parts: how many are in flight (the low 24 bits, with a sign), and above that how many were taken
-%% since the last sample of weir_flow_limits. Both are raised by the one addition that a take is; the receiver's
-%% subtraction changes the lower part only. weir_flow_limits says what the upper part is for. It takes it off at each
-%% sample, so the word stays a small integer.
+%% Word 1 has two parts. The low 24 bits, with a sign, count the messages in flight. The bits above count the credits
+%% taken since the last sample of weir_flow_limits, which says what the count is for. A take raises both parts by one
+%% addition, and the subtraction of the receiver changes the lower part. Each sample takes the upper part off, so the
+%% word stays a small integer.
 %%
-%% The row is the process's, not its name's: a receiver that was restarted has new words, which begin at zero, and
-%% what its predecessor had not handled is counted in words that nobody reads any more.
+%% The row belongs to the process and not to its name. A receiver that was restarted has new words, which begin at zero.
+%% The words of its predecessor are read by no process any more.
 %%
-%% A sender that is killed between the taking and the sending leaves the count one too high; weir_flow_limits mends
-%% that. Killed before or after it leaves nothing.
+%% If a sender is killed between the take and the send, the count stays one too high until weir_flow_limits mends the
+%% count. A sender that is killed at any other point leaves nothing.
 -module(weir_flow_limit).
 
--export([new_table/0, take/1, take/2, envelope/2, count_busy/1, count_wait/1]).
--export([insert/2, delete/1, rows/0, row/1, sample/1, take_off/2, info/1]).
+-export([new_table/0, take/1, take_woken/1, take/2, envelope/2, count_busy/1, count_wait/1]).
+-export([room/1, tried/1, set_queued/2]).
+-export([insert/2, set_queue/2, delete/1, rows/0, row/1, sample/1, take_off/2, info/1]).
 
 -include("weir_flow.hrl").
 
--export_type([words/0, max/0]).
+-export_type([words/0, max/0, row/0]).
 
 -define(TABLE, weir_flow_limits).
 
@@ -33,14 +35,17 @@
 -define(BUSY, 2).
 -define(WAITS, 3).
 -define(MENDED, 4).
--define(WORDS, 4).
+-define(QUEUED, 5).
+-define(TRIED, 6).
+-define(WORDS, 6).
 
 %% {Name, Index, Type, Help}
 -define(COUNTERS, [
     {in_flight, ?CREDITS, gauge, "messages sent under the limit and not handled yet"},
     {busy, ?BUSY, counter, "messages refused because the limit was reached"},
     {waits, ?WAITS, counter, "messages that had to wait for the limit"},
-    {mended, ?MENDED, counter, "credits taken off because whoever had taken them sent nothing"}
+    {queued, ?QUEUED, gauge, "senders that wait for the limit"},
+    {mended, ?MENDED, counter, "credits taken off because their senders were killed before they sent"}
 ]).
 
 -define(TAKEN_SHIFT, 24).
@@ -53,25 +58,40 @@
 -type max() :: 1..4000000.
 %% Half of what the lower part has room for: senders add before they know that there is no room.
 
-%% @doc The table. For weir_flow_sup.
-%% One that has it already keeps it: an upgrade runs the init/1 of a supervisor again.
+-type row() :: {pid(), words(), max(), Queue :: pid() | none}.
+
+%% @doc Makes the table, for weir_flow_sup. A supervisor that has the table keeps the table: an upgrade calls the
+%% supervisor's init/1 again.
 -spec new_table() -> ok.
 new_table() ->
     _ = ets:info(?TABLE, owner) =:= self() orelse ets:new(?TABLE, [named_table, public, {read_concurrency, true}]),
     ok.
 
-%% @doc Takes a credit for one message to a process. `full': there is none; the words are for the counting of that.
+%% @doc Takes a credit for one message to a process. If there is none, or other senders wait for one, returns `full'
+%% with the words that count such messages.
 %%
-%% Cost: a look-up, an atomic read and an addition. When it is full nothing is written, so those who try do not keep
-%% the word from whoever gives back.
+%% Cost: a look-up, two atomic reads and an addition. When the limit is reached, `take/1' writes nothing, so senders
+%% that try do not keep the word from the receiver that gives credits back.
 -spec take(weir_flow_dest:to()) -> {ok, words()} | {full, words()} | no_limit | {not_started, weir_flow}.
 take(To) ->
     case row(To) of
-        {_, Words, Max} ->
-            case ?IN_FLIGHT(atomics:get(Words, ?CREDITS)) < Max of
+        {_, Words, Max, _} ->
+            case atomics:get(Words, ?QUEUED) =:= 0 andalso ?IN_FLIGHT(atomics:get(Words, ?CREDITS)) < Max of
                 true -> take(Words, Max);
                 false -> {full, Words}
             end;
+        Reason ->
+            Reason
+    end.
+
+%% @doc Takes a credit for a sender that the queue has woken, although other senders wait. Counts the try.
+-spec take_woken(weir_flow_dest:to()) -> {ok, words()} | {full, words()} | no_limit | {not_started, weir_flow}.
+take_woken(To) ->
+    case row(To) of
+        {_, Words, Max, _} ->
+            Taken = take(Words, Max),
+            ok = atomics:add(Words, ?TRIED, 1),
+            Taken;
         Reason ->
             Reason
     end.
@@ -87,7 +107,23 @@ take(Words, Max) ->
             {full, Words}
     end.
 
-%% @doc What is sent for a message that a credit was taken for.
+%% @doc Returns the number of credits that are left, 0 for a process without a limit. For the queue.
+-spec room(pid()) -> integer().
+room(To) ->
+    case row(To) of
+        {_, Words, Max, _} -> Max - max(0, ?IN_FLIGHT(atomics:get(Words, ?CREDITS)));
+        _NoLimitOrNotStarted -> 0
+    end.
+
+%% @doc Returns how often a woken sender has tried to take a credit. For the queue.
+-spec tried(words()) -> non_neg_integer().
+tried(Words) -> atomics:get(Words, ?TRIED).
+
+%% @doc Publishes the number of senders that wait. For the queue, and for weir_flow_limits when the queue has ended.
+-spec set_queued(words(), non_neg_integer()) -> ok.
+set_queued(Words, Count) -> atomics:put(Words, ?QUEUED, Count).
+
+%% @doc Returns the message that is sent under the limit, with its credit.
 -spec envelope(words(), Message :: term()) -> {'$weir_credit', words(), Message :: term()}.
 envelope(Words, Message) -> {'$weir_credit', Words, Message}.
 
@@ -99,8 +135,8 @@ count_busy(Words) -> atomics:add(Words, ?BUSY, 1).
 -spec count_wait(words()) -> ok.
 count_wait(Words) -> atomics:add(Words, ?WAITS, 1).
 
-%% @doc The row of a process. `{not_started, weir_flow}': there is no table.
--spec row(weir_flow_dest:to()) -> {pid(), words(), max()} | no_limit | {not_started, weir_flow}.
+%% @doc Returns the row of a process. If there is no table, returns `{not_started, weir_flow}'.
+-spec row(weir_flow_dest:to()) -> row() | no_limit | {not_started, weir_flow}.
 row(To) ->
     try ets:lookup(?TABLE, To) of
         [Row] -> Row;
@@ -109,28 +145,35 @@ row(To) ->
         error:badarg -> ?NOT_STARTED
     end.
 
-%% @doc All rows.
--spec rows() -> [{pid(), words(), max()}].
+%% @doc Returns all rows.
+-spec rows() -> [row()].
 rows() -> ets:tab2list(?TABLE).
 
-%% @doc weir_flow_limits: gives a process a limit, or another one; what is counted stays.
+%% @doc Gives a process a limit, or changes its limit and keeps its words. For weir_flow_limits.
 -spec insert(pid(), max()) -> ok.
 insert(Pid, Max) ->
-    Words =
+    Row =
         case row(Pid) of
-            {_, Old, _} -> Old;
-            no_limit -> atomics:new(?WORDS, [{signed, true}])
+            {_, Words, _, Queue} -> {Pid, Words, Max, Queue};
+            no_limit -> {Pid, atomics:new(?WORDS, [{signed, true}]), Max, none}
         end,
-    true = ets:insert(?TABLE, {Pid, Words, Max}),
+    true = ets:insert(?TABLE, Row),
     ok.
 
-%% @doc weir_flow_limits: the process is gone.
+%% @doc Names the queue of a process with a limit. For weir_flow_limits.
+-spec set_queue(pid(), Queue :: pid()) -> ok.
+set_queue(Pid, Queue) ->
+    true = ets:update_element(?TABLE, Pid, {4, Queue}),
+    ok.
+
+%% @doc Deletes the row of a process that has died. For weir_flow_limits.
 -spec delete(pid()) -> ok.
 delete(Pid) ->
     true = ets:delete(?TABLE, Pid),
     ok.
 
-%% @doc weir_flow_limits: what is in flight, if nothing was taken since the last sample. `taken': something was.
+%% @doc Returns the number of messages in flight. If a credit was taken since the last sample, returns `taken'. For
+%% weir_flow_limits.
 -spec sample(words()) -> {in_flight, integer()} | taken.
 sample(Words) ->
     Word = atomics:get(Words, ?CREDITS),
@@ -143,7 +186,8 @@ sample(Words) ->
             taken
     end.
 
-%% @doc weir_flow_limits: what is in flight is nobody's, if that is still all there is. `changed': it is not.
+%% @doc Takes off the credits of senders that sent nothing. If the count has changed meanwhile, returns `changed' and
+%% takes nothing off. For weir_flow_limits.
 -spec take_off(words(), InFlight :: integer()) -> ok | changed.
 take_off(Words, InFlight) ->
     case atomics:compare_exchange(Words, ?CREDITS, InFlight, 0) of
@@ -151,9 +195,9 @@ take_off(Words, InFlight) ->
         _ -> changed
     end.
 
-%% @doc A limit and its counters.
--spec info({pid(), words(), max()}) -> weir_flow:limit_info().
-info({_Pid, Words, Max}) ->
+%% @doc Returns a limit and its counters.
+-spec info(row()) -> weir_flow:limit_info().
+info({_Pid, Words, Max, _Queue}) ->
     Counters = [{Name, atomics:get(Words, Index)} || {Name, Index, _Type, _Help} <- ?COUNTERS],
     Info = #{in_flight := Word} = maps:from_list(Counters),
     Info#{limit => Max, in_flight := max(0, ?IN_FLIGHT(Word))}.

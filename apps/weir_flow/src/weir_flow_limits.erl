@@ -1,38 +1,43 @@
-%% @private Keeps the limits: writes their rows, deletes those of processes that are gone, and mends their counts.
+%% @doc Keeps the limits: writes and deletes their rows, starts their queues, and mends their counts.
 %%
-%% The table belongs to the supervisor, so a crash of this process loses no limit: the next one monitors whoever is
-%% in the table, and finds at once whoever has died meanwhile.
+%% weir_flow_sup owns the table, so a crash of this process loses no limit. The next process monitors all receivers and
+%% queues of the table, and finds at once the ones that have died meanwhile.
 %%
-%% A count is wrong when a sender was killed after it had taken a credit and before it sent the message: one too high,
-%% and it would be for ever. So every second each count that is not zero is looked at:
+%% The first sender that waits for a limit asks for a queue, which weir_flow_queues_sup starts. If the node has no room
+%% for a process, senders ask again, until their time is over.
+%%
+%% If a sender is killed after it has taken a credit and before it has sent the message, the count stays one too high.
+%% Every second this process therefore samples each count that is not zero:
 %%
 %% ```
-%%            something was taken since the last sample, or nothing is in flight
+%%            a credit was taken since the last sample, or nothing is in flight
 %%      +-----------------------------------------------------------------------------+
 %%      v                                                                             |
-%%    moving --- nothing was taken: ask ---> {asked, 1} --- answered, still nothing: ask again ---> {asked, 2}
+%%    moving --- no credit was taken: ask ---> {asked, 1} --- answered, still none: ask again ---> {asked, 2}
 %%      ^                                                                                               |
-%%      +---------- what is left is nobody's: take it off <--- answered, still nothing, not suspended --+
+%%      +---------- takes off the credits that are left <------ answered, still none, not suspended ----+
 %% '''
 %%
-%% A process of its own asks, and looks whether the receiver is suspended: one that is in a long NIF keeps that process
+%% A process of its own asks, and reads whether the receiver is suspended. A receiver in a long NIF keeps that process
 %% waiting and not this one.
 %%
-%% The first answer comes when all that was sent before is taken out of the mailbox; the second one when the receiver
-%% has also come to the end of the turn in which it took it, and has given back the credits of that turn. What is then
-%% left was not sent. It is taken off by an exchange that fails if anything was taken or given back meanwhile.
+%% The first answer comes when the receiver has taken all messages sent before out of its mailbox. The second answer
+%% comes when the receiver has also come to the end of the turn in which it took them, and has given back the credits of
+%% that turn. The credits left belong to messages that were not sent. An exchange takes them off, and fails if a credit
+%% was taken or given back meanwhile.
 %%
-%% What this promises. Credits that got lost are back within about four seconds in which no message is sent to that
-%% receiver under the limit. Under traffic that never pauses they stay lost, but not for ever: each one that is lost
-%% leaves one less to use, and when there are none nothing can be taken. And it is exact unless a sender stood still
-%% for seconds between the taking and the sending, or the receiver was suspended, and resumed, between a request and
-%% the look: then the count is too low by what was in flight, and the limit too generous by as much, until the next
-%% time that nothing moves.
+%% Lost credits are back within about four seconds in which no message is sent to that receiver under the limit. Under
+%% traffic without a pause they stay lost. When all credits are lost, no credit can be taken, and that is a pause.
+%%
+%% The count is too low in two cases: if a sender stands still for seconds between the take and the send, or if the
+%% receiver is suspended and resumed between a request and the look at it. The limit is then too generous by the number
+%% of messages in flight, until the next pause in the traffic.
+%% @private
 -module(weir_flow_limits).
 
 -behaviour(gen_server).
 
--export([start_link/0, limit/2, sample/0]).
+-export([start_link/0, limit/2, queue/1, sample/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 -export([ask/1, await/2]).
 
@@ -40,7 +45,7 @@
 
 -record(state, {
     monitors = #{} :: #{pid() => reference()},
-    %% Processes whose count is being looked at, and who asks them. `answered': at the next sample it is decided.
+    %% Receivers whose count does not move, and the processes that ask them. `answered': the next sample decides.
     asked = #{} :: #{pid() => {1..2, {pid(), Monitor :: reference()} | answered}}
 }).
 
@@ -50,35 +55,87 @@
 -spec start_link() -> {ok, pid()} | ignore | {error, term()}.
 start_link() -> weir_flow_start:start(fun() -> gen_server:start_link({local, ?MODULE}, ?MODULE, [], []) end).
 
-%% @doc Gives a process of this node a limit. Cost: a call to the one process that keeps them.
+%% @doc Gives a process of this node a limit. Cost: a call to this process.
 -spec limit(pid(), weir_flow_limit:max()) -> ok | {error, {not_started, weir_flow}}.
 limit(Pid, Max) ->
-    try
-        gen_server:call(?MODULE, {limit, Pid, Max}, infinity)
-    catch
-        %% It is not there, or it has crashed and its successor has not started yet.
-        exit:_ -> {error, ?NOT_STARTED}
+    case call({limit, Pid, Max}) of
+        ok -> ok;
+        down -> {error, ?NOT_STARTED}
     end.
 
-%% @private Looks at all counts now, as it does every second. For tests.
+%% @doc Returns the queue of a process with a limit, and starts the queue if there is none. If the queue cannot be
+%% started now, returns `no_room'. Cost: a look-up, and a call to this process when there is no queue.
+-spec queue(pid()) -> {ok, pid()} | no_room | no_limit | {not_started, weir_flow}.
+queue(To) ->
+    case weir_flow_limit:row(To) of
+        {_, _, _, Queue} ->
+            case is_alive(Queue) of
+                true ->
+                    {ok, Queue};
+                false ->
+                    case call({queue, To}) of
+                        down -> no_room;
+                        Answer -> Answer
+                    end
+            end;
+        Reason ->
+            Reason
+    end.
+
+%% This process is not there, or it has crashed and its successor has not started yet.
+call(Request) ->
+    try
+        gen_server:call(?MODULE, Request, infinity)
+    catch
+        exit:_ -> down
+    end.
+
+is_alive(none) -> false;
+is_alive(Pid) -> is_process_alive(Pid).
+
+%% @private Samples all counts now. For tests.
 -spec sample() -> ok.
 sample() -> gen_server:call(?MODULE, sample, infinity).
 
 %% @private
 -spec init([]) -> {ok, #state{}}.
 init([]) ->
-    Pids = [Pid || {Pid, _Words, _Max} <- weir_flow_limit:rows()],
+    Rows = weir_flow_limit:rows(),
     ok = sample_later(),
-    {ok, lists:foldl(fun monitor_once/2, #state{}, Pids)}.
+    _ = [monitor_queue(Pid, Queue) || {Pid, _Words, _Max, Queue} <- Rows, is_pid(Queue)],
+    {ok, lists:foldl(fun monitor_once/2, #state{}, [Pid || {Pid, _Words, _Max, _Queue} <- Rows])}.
 
 %% @private
--spec handle_call({limit, pid(), weir_flow_limit:max()} | look, gen_server:from(), #state{}) -> {reply, ok, #state{}}.
+-spec handle_call({limit, pid(), weir_flow_limit:max()} | {queue, pid()} | sample, gen_server:from(), #state{}) ->
+    {reply, term(), #state{}}.
 handle_call({limit, Pid, Max}, _From, State) ->
-    %% In this order: if the process is dead, the news of that comes after the row.
+    %% In this order: if the process is dead, the message of the monitor comes after the row.
     ok = weir_flow_limit:insert(Pid, Max),
     {reply, ok, monitor_once(Pid, State)};
+handle_call({queue, Pid}, _From, State) ->
+    {reply, started(weir_flow_limit:row(Pid)), State};
 handle_call(sample, _From, State) ->
     {reply, ok, sample(State)}.
+
+started({Pid, Words, _Max, Queue}) ->
+    case is_alive(Queue) of
+        true -> {ok, Queue};
+        false -> start_queue(Pid, Words)
+    end;
+started(Reason) ->
+    Reason.
+
+start_queue(Pid, Words) ->
+    case weir_flow_queues_sup:start_queue(Pid, Words) of
+        {ok, Queue} ->
+            ok = weir_flow_limit:set_queue(Pid, Queue),
+            _ = monitor_queue(Pid, Queue),
+            {ok, Queue};
+        {error, _Reason} ->
+            no_room
+    end.
+
+monitor_queue(Pid, Queue) -> monitor(process, Queue, [{tag, {queue, Pid}}]).
 
 %% @private
 -spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
@@ -93,12 +150,19 @@ handle_info({{asked, Pid}, Monitor, process, _Asker, Status}, #state{asked = Ask
     case Asked of
         #{Pid := {Times, {_, Monitor}}} when Status =:= running ->
             {noreply, State#state{asked = Asked#{Pid := {Times, answered}}}};
-        %% A suspended process answers and handles nothing.
+        %% A suspended process answers, and handles no message.
         #{Pid := {_, {_, Monitor}}} ->
             {noreply, State#state{asked = maps:remove(Pid, Asked)}};
         #{} ->
             {noreply, State}
     end;
+handle_info({{queue, Pid}, _Monitor, process, Queue, _Reason}, State) ->
+    case weir_flow_limit:row(Pid) of
+        %% Otherwise senders of `limit => busy' would be refused until another sender waits.
+        {_, Words, _, Queue} -> ok = weir_flow_limit:set_queued(Words, 0);
+        _AnotherOrNone -> ok
+    end,
+    {noreply, State};
 handle_info({'DOWN', _Ref, process, Pid, _Reason}, #state{monitors = Monitors, asked = Asked} = State) ->
     ok = weir_flow_limit:delete(Pid),
     {noreply, State#state{monitors = maps:remove(Pid, Monitors), asked = maps:remove(Pid, Asked)}};
@@ -114,10 +178,10 @@ sample_later() ->
     ok.
 
 sample(#state{asked = Asked} = State) ->
-    Sampled = [{Pid, Next} || {Pid, Words, _} <- weir_flow_limit:rows(), Next <- sample(Pid, Words, Asked)],
+    Sampled = [{Pid, Next} || {Pid, Words, _, _} <- weir_flow_limit:rows(), Next <- sample(Pid, Words, Asked)],
     State#state{asked = maps:from_list(Sampled)}.
 
-%% None or one: what is asked of the process from now on.
+%% Returns the entry of the receiver in `asked', none or one.
 sample(Pid, Words, Asked) ->
     Before = maps:get(Pid, Asked, none),
     case weir_flow_limit:sample(Words) of
@@ -157,7 +221,7 @@ stop({_Times, {Asker, Monitor}}) ->
 stop(_NoneOrAnswered) ->
     ok.
 
-%% @private Asks a receiver, and ends with what it was doing when it had answered.
+%% @private Asks a receiver. Ends with the state of the receiver after its answer.
 -spec ask(pid()) -> no_return().
 ask(Pid) ->
     _ = monitor(process, Pid),
@@ -165,7 +229,7 @@ ask(Pid) ->
     ok = weir_flow_ack:request(Pid, {self(), Tag}),
     await(Pid, Tag).
 
-%% @private In the newest version of this module, since it may be long.
+%% @private Waits for the answer, each second in the newest version of this module.
 -spec await(pid(), Tag :: reference()) -> no_return().
 await(Pid, Tag) ->
     receive

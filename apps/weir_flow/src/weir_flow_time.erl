@@ -1,7 +1,7 @@
 %% @private Time limits: when one ends, and what is left of it.
 -module(weir_flow_time).
 
--export([until/1, left/1, pause/2]).
+-export([until/1, left/1]).
 
 -export_type([until/0]).
 
@@ -26,16 +26,4 @@ left(Until) ->
     case Until - erlang:monotonic_time() of
         Left when Left > 0 -> min(erlang:convert_time_unit(Left, native, millisecond) + 1, ?MAX_MS);
         _ -> 0
-    end.
-
-%% @doc Sleeps, but not past the end of a time limit. `over': that has come.
--spec pause(Ms :: pos_integer(), until()) -> ok | over.
-pause(Ms, Until) ->
-    case left(Until) of
-        0 ->
-            over;
-        Left ->
-            receive
-            after min(Ms, Left) -> ok
-            end
     end.

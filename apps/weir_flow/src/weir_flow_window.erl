@@ -41,9 +41,6 @@
 %% An acknowledgement in so many is checked by a look at the receiver, and the first.
 -define(LOOK_EVERY, 16).
 
-%% A sender that waits for the limit while there is nothing in the mailbox to wait behind.
--define(MAX_PAUSE_MS, 10).
-
 %% @doc Sends a message when the window, and if asked for the limit, allow it. The complete path; who finds fewer than
 %% `#opts.free' sent may send at once and add one, which comes to the same.
 -spec pass(weir_flow_dest:to(), Message :: term(), state(), #opts{}) ->
@@ -153,28 +150,31 @@ limited(Limit, To, Message, State, Window, Timeout, Until) ->
             {{error, busy}, State};
         {full, Words} ->
             ok = weir_flow_limit:count_wait(Words),
-            wait(0, To, Message, State, Window, Timeout, Until);
+            wait(To, Message, State, Window, Timeout, erlang:monotonic_time(), Until);
         Reason ->
             {{error, Reason}, State}
     end.
 
-%% The answer comes when what was in the mailbox is handled. If others were faster, or what is counted is not there
-%% (its sender was killed), the next answers come at once: so there is a pause before each but the first.
-wait(Tries, To, Message, {Sent, Past}, Window, Timeout, Until) ->
-    case Tries > 0 andalso weir_flow_time:pause(min(Tries, ?MAX_PAUSE_MS), Until) of
-        over ->
+%% Waits in the queue of the limit, again if other senders were faster after the wake-up.
+wait(To, Message, {Sent, Past} = State, Window, Timeout, Since, Until) ->
+    case weir_flow_time:left(Until) =/= 0 andalso weir_flow_queue:await(To, Since, Until) of
+        {ok, Wake} ->
+            case weir_flow_limit:take_woken(To) of
+                {ok, Words} ->
+                    Delivered = deliver(To, weir_flow_limit:envelope(Words, Message), State, Window, Timeout),
+                    ok = weir_flow_queue:request(To, Wake),
+                    Delivered;
+                {full, _Words} ->
+                    wait(To, Message, State, Window, Timeout, Since, Until);
+                Reason ->
+                    {{error, Reason}, State}
+            end;
+        noproc ->
+            {noproc, Gone} = gone(Past),
+            {{error, noproc}, Gone};
+        {not_started, weir_flow} = Reason ->
+            {{error, Reason}, State};
+        _TimeoutOrNoTimeLeft ->
             {_, {_, TimedOut}} = timed_out(Past),
-            {{error, timeout}, {Sent, TimedOut}};
-        _ ->
-            case open(To, Past, Until) of
-                {ok, Open} -> retry(Tries, To, Message, Open, Window, Timeout, Until);
-                {Reason, Refused} -> {{error, Reason}, Refused}
-            end
-    end.
-
-retry(Tries, To, Message, State, Window, Timeout, Until) ->
-    case weir_flow_limit:take(To) of
-        {ok, Words} -> deliver(To, weir_flow_limit:envelope(Words, Message), State, Window, Timeout);
-        {full, _Words} -> wait(Tries + 1, To, Message, State, Window, Timeout, Until);
-        Reason -> {{error, Reason}, State}
+            {{error, timeout}, {Sent, TimedOut}}
     end.

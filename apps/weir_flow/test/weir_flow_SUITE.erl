@@ -545,10 +545,10 @@ receives_by_reference(_Config) ->
 %% The first acknowledgement is looked at, and then every 16th.
 suspended(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     New = async(fun() -> [weir_flow:cast(Pid, {note, N}, 4) || N <- lists:seq(1, 20)] end),
     until(fun() -> queue_len(Pid) =:= 3 andalso is_waiting(New, [await_resume]) end),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertEqual(lists:duplicate(20, ok), result(New)),
     ?assertEqual(lists:seq(1, 20), ?RECEIVER:notes(Pid)),
     Test = self(),
@@ -564,15 +564,15 @@ suspended(_Config) ->
         begun -> ok
     end,
     0 = queue_after_a_call(Pid),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     Old ! go_on,
     until(fun() -> is_waiting(Sender, [await_resume]) end),
     ?assert(queue_len(Pid) =< 16 * 4),
     %% Still, however often it is looked at: suspended twice, resumed once.
     Length = queue_len(Pid),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     ?assertEqual(Length, queue_len(Pid)),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertEqual(lists:duplicate(190, ok), result(Sender)),
     ?assertEqual(lists:seq(1, 20) ++ lists:seq(1, 200), ?RECEIVER:notes(Pid)),
     ?RECEIVER:stop(Pid).
@@ -584,10 +584,10 @@ queue_after_a_call(Pid) ->
 suspended_hibernating(_Config) ->
     {ok, Pid} = ?RECEIVER:start(hibernating),
     until(fun() -> is_hibernating(process_info(Pid, current_function)) end),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     Sender = async(fun() -> [weir_flow:cast(Pid, {note, N}, 4) || N <- lists:seq(1, 20)] end),
     until(fun() -> queue_len(Pid) =:= 3 andalso is_waiting(Sender, [await_resume]) end),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertEqual(lists:duplicate(20, ok), result(Sender)),
     ?assertEqual(lists:seq(1, 20), ?RECEIVER:notes(Pid)),
     ?RECEIVER:stop(Pid).
@@ -600,11 +600,11 @@ is_hibernating(_) -> false.
 %% What it acknowledged while it was suspended is still in its mailbox when it is resumed.
 suspended_then_blocked(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     Pid ! {block, self()},
     Sender = async(fun() -> [weir_flow:cast(Pid, {note, N}, 4) || N <- lists:seq(1, 20)] end),
     until(fun() -> is_waiting(Sender, [await_resume]) end),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     receive
         {blocked, Pid} -> ok
     end,
@@ -617,7 +617,7 @@ suspended_then_blocked(_Config) ->
 
 suspended_and_killed(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     Sender = async(fun() -> [weir_flow:cast(Pid, x, 2) || _ <- [1, 2, 3]] end),
     until(fun() -> is_waiting(Sender, [await_resume]) end),
     ?RECEIVER:stop(Pid),
@@ -626,7 +626,7 @@ suspended_and_killed(_Config) ->
 %% However often it is tried, nothing is added, and nothing is sent before it goes on.
 suspended_times_out(_Config) ->
     {ok, Pid} = ?RECEIVER:start(gen_server),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     Sender = async(fun() ->
         ok = weir_flow:cast(Pid, {note, 1}, 2),
         Tries = [weir_flow:cast(Pid, {note, no}, #{window => 2, timeout => N rem 4}) || N <- lists:seq(1, 20)],
@@ -635,7 +635,7 @@ suspended_times_out(_Config) ->
         {error, timeout} = weir_flow:cast(Pid, {note, no}, #{window => 2, timeout => 0}),
         Queue = queue_len(Pid),
         #{Pid := #{state := suspended}} = weir_flow:windows(),
-        ok = sys:resume(Pid),
+        ok = sys:resume(Pid, wait_ms()),
         {Tries, Queue, weir_flow:cast(Pid, {note, 2}, #{window => 2, timeout => ?LONG_MS})}
     end),
     ?assertEqual({lists:duplicate(20, {error, timeout}), 1, ok}, result(Sender)),

@@ -71,3 +71,45 @@ killed() ->
     until(fun() -> weir_flow:limit(Pid, 20) =:= ok end),
     {ok, #{limit := 20}} = weir_flow:info(Pid),
     ok.
+
+%% The first sender that waits for the limit needs a queue, and the queue is killed later.
+senders_wait_for_room(_Config) -> ok = in_node(?MODULE, wait_for_room, []).
+
+wait_for_room() ->
+    {ok, _} = application:ensure_all_started(weir_flow),
+    {Pid, _} = weir_kit:start(fun() -> limited() end),
+    ok = weir_flow:limit(Pid, 1),
+    Cast = fun(Timeout) -> weir_flow:cast(Pid, message, #{limit => wait, window => 10, timeout => Timeout}) end,
+    ok = Cast(infinity),
+    ?assertEqual({error, timeout}, full(processes, ?FULL_MS, fun() -> Cast(200) end)),
+    {ok, #{in_flight := 1, waits := 1, queued := 0}} = weir_flow:info(Pid),
+    Tasks = [weir_kit:start(fun() -> Cast(infinity) end) || _ <- lists:seq(1, 5)],
+    until(fun() -> queued(Pid) =:= 5 end),
+    full(processes, ?FULL_MS, fun() ->
+        {_, _, _, Queue} = weir_flow_limit:row(Pid),
+        ok = weir_kit_limits:kill(Queue, whereis(weir_flow_queues_sup))
+    end),
+    until(fun() -> queued(Pid) =:= 5 end),
+    Pid ! go,
+    [ok = weir_kit:result(Task) || Task <- Tasks],
+    until(fun() -> in_flight(Pid) =:= 0 end).
+
+queued(Pid) ->
+    {ok, #{queued := Queued}} = weir_flow:info(Pid),
+    Queued.
+
+in_flight(Pid) ->
+    {ok, #{in_flight := InFlight}} = weir_flow:info(Pid),
+    InFlight.
+
+limited() ->
+    receive
+        go -> limited_loop()
+    end.
+
+limited_loop() ->
+    receive
+        {system, From, {debug, {statistics, get}}} -> gen:reply(From, ok);
+        {'$weir_credit', Words, _} -> ok = atomics:sub(Words, 1, 1)
+    end,
+    limited_loop().

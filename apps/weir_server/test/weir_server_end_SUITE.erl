@@ -5,8 +5,12 @@
 
 -compile([export_all, nowarn_export_all]).
 
+<<<<<<< HEAD
 -import(weir_kit, [queue_len/1, until/1]).
 -import(weir_server_same, [check/1, check_all/1, result/1, mailbox/0]).
+=======
+-import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
+>>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 
 -define(P, weir_server_puppet).
 
@@ -36,7 +40,7 @@ ending(S, Name, Mod, State, Options, Do) ->
 %% The ways in which a server runs a callback.
 ways() ->
     [
-        {call, fun(S, Pid, Run) -> S:call(Pid, fun(_, State) -> Run(State) end) end},
+        {call, fun(S, Pid, Run) -> S:call(Pid, fun(_, State) -> Run(State) end, wait_ms()) end},
         {cast, fun(S, Pid, Run) -> S:cast(Pid, Run) end},
         {info, fun(_, Pid, Run) -> Pid ! Run, sent end},
         {continue, fun(S, Pid, Run) -> S:cast(Pid, fun(State) -> {noreply, State, {continue, Run}} end) end}
@@ -53,10 +57,16 @@ stops(_) ->
         Name <- [none, {local, an_end_name}, {global, {an, "end"}}],
         Reason <- [normal, shutdown, {shutdown, why}, oops, {oops, []}, {undef, [{no_module, f, [], []}]}]
     ] ++ [
+<<<<<<< HEAD
         {{by_name, Reason, Timeout}, fun(S) ->
             ending(S, {local, an_end_name}, ?P, #{}, [], fun(_, _) ->
                 apply(S, call, [an_end_name, fun(_, State) -> {stop, Reason, State} end | Timeout])
             end)
+=======
+        {{reply, Reason}, fun(S) ->
+            Stop = fun(_, State) -> {stop, Reason, last_word, State} end,
+            ending(S, ?P, #{}, fun(_, Pid) -> S:call(Pid, Stop, wait_ms()) end)
+>>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
         end}
      || Reason <- [normal, oops, noconnection], Timeout <- [[], [infinity]]
     ]).
@@ -92,7 +102,21 @@ bad_returns(_) ->
     check_all([
         {{Way, Bad}, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> Do(S, Pid, ?P:do(Bad)) end) end}
      || {Way, Do} <- ways(),
+<<<<<<< HEAD
         Bad <- Returns ++ case Way of call -> [{reply, a, #{}, x}]; _ -> [{reply, a, #{}}, {stop, r, a, #{}}] end
+=======
+        Bad <- [
+            nonsense, {noreply}, {noreply, s, -1}, {noreply, s, {continue}}, {noreply, s, "text"}, {stop, s},
+            {noreply, s, 1.5}, {reply, a, b, c, d}, ok
+        ]
+    ] ++ [
+        {{Way, Bad}, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> Do(S, Pid, ?P:do(Bad)) end) end}
+     || {Way, Do} <- ways(), Way =/= call, Bad <- [{reply, a, #{}}, {stop, r, a, #{}}]
+    ] ++ [
+        {reply_with_bad_action, fun(S) ->
+            ending(S, ?P, #{}, fun(_, Pid) -> S:call(Pid, fun(_, St) -> {reply, a, St, x} end, wait_ms()) end)
+        end}
+>>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     ]).
 
 terminates(_) ->
@@ -176,7 +200,13 @@ stopped(_) ->
         end},
         {another_reason, fun(S) ->
             ending(S, ?P, #{terminate => fun(_, _) -> exit(another) end}, fun(_, Pid) -> S:stop(Pid) end)
+<<<<<<< HEAD
         end}
+=======
+        end},
+        {sys_terminate, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> sys:terminate(Pid, oops, wait_ms()) end) end},
+        {killed, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> exit(Pid, kill) end) end}
+>>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     ] ++ [
         {{no_server, Server}, fun(S) -> result(fun() -> S:stop(Server) end) end}
      || Server <- [nobody, {nobody, node()}, {global, nobody}, {via, global, nobody}, {nobody, 'no@where'}]
@@ -201,8 +231,13 @@ clients(_) ->
                 {Client, Ref} = spawn_monitor(fun() ->
                     _ = Kind =:= registered andalso register(a_client_name, self()),
                     case Kind of
+<<<<<<< HEAD
                         dead -> S:send_request(Pid, fun({Client, _}, St) -> until_dead(Client), Do(St) end);
                         _ -> S:call(Pid, fun(_, St) -> Do(St) end)
+=======
+                        dead -> S:send_request(Pid, fun(From, St) -> dead(From), Do(St) end);
+                        _ -> S:call(Pid, fun(_, St) -> Do(St) end, wait_ms())
+>>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
                     end
                 end),
                 receive {'DOWN', Ref, process, Client, Why} -> Why end
@@ -230,6 +265,7 @@ remote_client_of(Node) when is_atom(Node) ->
         end)
     end).
 
+<<<<<<< HEAD
 %% The debug log of gen_server has the bare states where weir_server's has formatted ones. The modules with
 %% format_status/2 therefore have no log here.
 formatted_status(_) ->
@@ -238,10 +274,31 @@ formatted_status(_) ->
             ending(S, none, Mod, State, Options, fun(_, Pid) ->
                 pong = S:call(Pid, ?P:answer(pong)),
                 {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid),
+=======
+formats() ->
+    [
+        {same, fun(Status) -> Status end},
+        {hides, fun(Status) -> maps:map(fun(Key, _) -> {hidden, Key} end, Status) end},
+        {hides_log, fun(Status) -> maps:map(fun(log, Log) -> [{hidden, L} || L <- Log]; (_, V) -> V end, Status) end},
+        {only_state, fun(Status) -> #{state => maps:get(state, Status)} end},
+        {more, fun(Status) -> Status#{more => x} end},
+        {no_map, fun(_) -> nonsense end},
+        {error, fun(_) -> error(oops) end},
+        {throw, fun(_) -> throw(#{}) end}
+    ].
+
+status_of_one_argument(_) ->
+    weir_server_same:check_all([
+        {{Kind, Way}, fun(S) ->
+            ending(S, none, weir_server_puppet1, #{format => Format}, [{debug, [log]}], fun(_, Pid) ->
+                pong = S:call(Pid, ?P:answer(pong), wait_ms()),
+                {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid, wait_ms()),
+>>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
                 S:cast(Pid, Run),
                 Shown
             end)
         end}
+<<<<<<< HEAD
      || {Mod, Options, States} <- [
             {?P, [{debug, [log]}], [{none, #{}}]},
             {weir_server_puppet1, [{debug, [log]}], [
@@ -261,6 +318,28 @@ formatted_status(_) ->
                 {throw, #{format => fun(_, _) -> throw([thrown]) end}},
                 {error, #{format => fun(_, _) -> error(oops) end}}
             ]}
+=======
+     || {Kind, Format} <- formats(),
+        {Way, Run} <- [{stop, fun(St) -> {stop, oops, St} end}, {error, fun(_) -> error(oops) end}]
+    ]).
+
+%% Where gen_server's debug log has the bare states, weir_server's has formatted ones: so without the log here.
+status_of_two_arguments(_) ->
+    weir_server_same:check_all([
+        {{Kind, Way}, fun(S) ->
+            ending(S, weir_server_puppet2, State, fun(_, Pid) ->
+                {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid, wait_ms()),
+                S:cast(Pid, Run),
+                Shown
+            end)
+        end}
+     || {Kind, State} <- [
+            {default, #{}},
+            {list, #{format => fun(Opt, St) -> [{data, [{Opt, maps:keys(St)}]}, {data, []}] end}},
+            {no_list, #{format => fun(Opt, _) -> {shown, Opt} end}},
+            {throw, #{format => fun(_, _) -> throw([thrown]) end}},
+            {error, #{format => fun(_, _) -> error(oops) end}}
+>>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
         ],
         {Kind, State} <- States,
         {Way, Run} <- [{stop, fun(St) -> {stop, oops, St} end}, {error, fun(_) -> error(oops) end}]
@@ -270,7 +349,7 @@ debug_log(_) ->
     check_all([
         {Way, fun(S) ->
             ending(S, none, ?P, #{}, [{debug, [{log, 20}]}], fun(_, Pid) ->
-                pong = S:call(Pid, ?P:answer(pong)),
+                pong = S:call(Pid, ?P:answer(pong), wait_ms()),
                 S:cast(Pid, fun(St) -> {noreply, St#{a => b}} end),
                 Pid ! hello,
                 S:cast(Pid, fun(St) -> {noreply, St, {continue, c}} end),
@@ -280,7 +359,18 @@ debug_log(_) ->
      || {Way, Do} <- ways()
     ]).
 
+<<<<<<< HEAD
 %% Process labels came with OTP 27. In other releases the label is an entry of the dictionary like others.
+=======
+no_handle_info(_) ->
+    weir_server_same:check(fun(S) ->
+        {ok, Pid} = S:start({local, an_end_name}, weir_server_minimal, [], []),
+        Pid ! stray,
+        {S:call(Pid, ping, wait_ms()), S:stop(Pid)}
+    end).
+
+%% Process labels came with OTP 27; in other releases this is an entry of the dictionary like others.
+>>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 labels(_) ->
     check(fun(S) ->
         ending(S, ?P, #{}, fun(_, Pid) ->
@@ -296,14 +386,20 @@ missing_callbacks(_) ->
             {Done, weir_server_loop_lib:down(Ref, Pid)}
         end}
      || {What, Do} <- [
-            {no_clause, fun(S, Pid) -> S:call(Pid, nonsense) end},
+            {no_clause, fun(S, Pid) -> S:call(Pid, nonsense, wait_ms()) end},
             {no_terminate, fun(S, Pid) -> S:stop(Pid, oops, infinity) end},
+<<<<<<< HEAD
             {no_handle_info, fun(S, Pid) -> Pid ! stray, {S:call(Pid, ping), S:stop(Pid)} end},
             {no_code_change, fun(S, Pid) ->
                 ok = sys:suspend(Pid),
                 Changed = sys:change_code(Pid, weir_server_minimal, "1", extra),
                 ok = sys:resume(Pid),
                 {Changed, S:call(Pid, ping), S:stop(Pid)}
+=======
+            {no_continue, fun(_, Pid) ->
+                sys:replace_state(Pid, fun(St) -> St end, wait_ms()),
+                sys:terminate(Pid, oops, wait_ms())
+>>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
             end}
         ]
     ]).

@@ -29,7 +29,7 @@ with_a_system_message(_Config) ->
 
 urgent(Messages, Besides) ->
     {ok, Pid} = weir_server:start(?MODULE, self(), #{drain => 1000}),
-    Alias = weir_server:call(Pid, alias),
+    Alias = weir_server:call(Pid, alias, weir_kit:wait_ms()),
     First = hold(Pid),
     Second = make_ref(),
     gen_server:cast(Pid, {hold, self(), Second}),
@@ -44,7 +44,7 @@ urgent(Messages, Besides) ->
     Besides(Pid),
     [send_urgent(Alias, Message) || Message <- Messages],
     release(Pid, Second),
-    Seen = weir_server:call(Pid, seen),
+    Seen = weir_server:call(Pid, seen, weir_kit:wait_ms()),
     {Before, Rest} = lists:splitwith(fun is_integer/1, Seen),
     %% It looks every 16 callbacks, of which these were some.
     ?assert(length(Before) =< 16),

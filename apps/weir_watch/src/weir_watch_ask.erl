@@ -93,6 +93,7 @@ is_call({rpc, _, _}) -> true;
 is_call({weir_pool_claim, await, _}) -> true;
 is_call({weir_log_client, _, _}) -> true;
 is_call({weir_flow_ack, ask, _}) -> true;
+is_call({weir_flow_queue, await, _}) -> true;
 is_call({weir_cluster_call, wait, _}) -> true;
 is_call({'Elixir.DBConnection.Holder', checkout_call, _}) -> true;
 is_call({'Elixir.Task', await, _}) -> true;

@@ -180,6 +180,7 @@
             "How long a message has waited, at most."},
         {busy, "weir_server_busy", counter, none, "Messages refused at the limit."},
         {waits, "weir_server_waits", counter, none, "Messages that had to wait for the limit."},
+        {queued, "weir_server_queued", gauge, none, "Senders that wait for the limit now."},
         {mended, "weir_server_mended", counter, none, "Credits given back whose sender was killed before it sent."},
         {handled, "weir_server_handled", counter, none, "Messages handled."},
         {dropped, "weir_server_dropped", counter, none, "Messages that the server's callback has dropped."},

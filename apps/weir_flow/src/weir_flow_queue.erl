@@ -1,0 +1,269 @@
+%% @doc Queue of one receiver: the senders that wait for the limit, and their order.
+%%
+%% A sender that finds the limit reached asks the queue and sleeps. The queue reads how much room the receiver has, and
+%% wakes as many senders as there is room for, the longest wait first. A sender that wakes takes its credit and sends
+%% its message itself, so the messages of one sender keep their order.
+%%
+%% ```
+%%   sender                       queue                                receiver
+%%     | ---- wait ---------------> | if it is the first: request -------> |
+%%     |                            | <------------------------- answer -- |  the receiver has taken out the messages
+%%     | <---- wake, for the room - |                                      |  before the request
+%%     | takes a credit             |                                      |
+%%     | ---- message ---------------------------------------------------> |
+%%     | ---- request, in the name of the queue -------------------------> |
+%%     |                            | <------------------------- answer -- |
+%% '''
+%%
+%% The request is that of weir_flow_ack. The queue wakes some senders at a time, and one in the middle of them sends the
+%% next request behind its message. The answer therefore comes while the receiver still has messages of the others, and
+%% the receiver never runs out of them. A sender that waits costs the receiver nothing: each request belongs to a
+%% message under the limit, except for the first one.
+%%
+%% == No credit is held by a sender that sleeps ==
+%%
+%% A wake-up grants nothing. The queue leaves room for the senders that it has woken until they have tried to take a
+%% credit, which each of them counts in the word TRIED. A sender that wakes and finds no room asks again, with the time
+%% of its first request, and so keeps its place.
+%%
+%% A sender that is killed or suspended holds no credit, and delays no other sender for longer than a tick. While
+%% senders wait, the queue reads the room at each tick, after ?FIRST_TICK_MS and then after twice the time of the tick
+%% before, up to ?LAST_TICK_MS. If no woken sender has tried between two ticks, the queue leaves no more room for them,
+%% and wakes twice as many senders as at the tick before.
+%%
+%% While senders wait, the word QUEUED of the limit is above 0. Other senders then take no credit, even if there is
+%% room: `limit => wait' asks the queue, and `limit => busy' is refused.
+%%
+%% == A lost message delays ==
+%%
+%% A sender repeats its request every ?REPEAT_MS, and the queue ignores a request that it has. So the queue may be
+%% killed: weir_flow_limits starts another one, which the next requests reach. If the answer of the receiver is lost,
+%% ticks replace it. A callback of the receiver may take the request out of the mailbox and throw it away.
+%%
+%% The queue makes no call and waits for no other process. The queue ends with its receiver. A sender that waits has a
+%% monitor of the receiver, which says so.
+%% @private
+-module(weir_flow_queue).
+
+-behaviour(gen_server).
+
+-export([start_link/2, await/3, request/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+-export_type([wake/0]).
+
+-include("weir_flow.hrl").
+
+-define(FIRST_TICK_MS, 1).
+-define(LAST_TICK_MS, 32).
+-define(REPEAT_MS, 1000).
+%% Milliseconds until a sender asks again for a queue that the node has no room for.
+-define(NO_QUEUE_MS, 50).
+%% The queue gives its memory back when no request has come for this number of milliseconds.
+-define(HIBERNATE_MS, 1000).
+
+-type since() :: integer().
+%% Native monotonic time of the first request for a message.
+
+-type key() :: {since(), reference()}.
+
+-type wake() :: {request, pid(), Tag :: reference()} | none.
+%% The request that the sender sends behind its message.
+
+-record(state, {
+    to :: pid(),
+    words :: weir_flow_limit:words(),
+    tag = make_ref() :: reference(),
+    waiters = gb_trees:empty() :: gb_trees:tree(key(), {pid(), Monitor :: reference()}),
+    %% Whether a request for which no answer has come is on its way.
+    asked = false :: boolean(),
+    %% Whether the timer of the next tick runs, and the milliseconds of that tick.
+    ticks = false :: boolean(),
+    tick_ms = ?FIRST_TICK_MS :: pos_integer(),
+    %% Number of senders that the queue has woken, as far as TRIED counts them or is expected to.
+    woken = 0 :: non_neg_integer(),
+    %% Value of TRIED at the last tick.
+    tried = 0 :: non_neg_integer(),
+    %% Factor between the room and the number of senders that the queue wakes.
+    widening = 1 :: pos_integer()
+}).
+
+%% @private
+-spec start_link(pid(), weir_flow_limit:words()) -> gen_server:start_ret().
+start_link(To, Words) -> gen_server:start_link(?MODULE, {To, Words}, [{hibernate_after, ?HIBERNATE_MS}]).
+
+%% @doc Waits until the receiver has room under its limit, at most until the end of the time. The caller then tries to
+%% take a credit. `Since' is the time of the first wait for this message, which gives the caller its place.
+%%
+%% If the receiver dies, returns `noproc'. If the application stops, returns `{not_started, weir_flow}'.
+-spec await(pid(), since(), weir_flow_time:until()) -> {ok, wake()} | timeout | noproc | {not_started, weir_flow}.
+await(To, Since, Until) ->
+    Ref = monitor(process, To, [{alias, reply_demonitor}]),
+    await(To, {Since, Ref}, Ref, Until).
+
+await(To, Key, Ref, Until) ->
+    case weir_flow_limits:queue(To) of
+        {ok, Queue} ->
+            ok = gen_server:cast(Queue, {wait, Key, self()}),
+            await(To, Key, Ref, Until, Queue, ?REPEAT_MS);
+        no_room ->
+            await(To, Key, Ref, Until, none, ?NO_QUEUE_MS);
+        no_limit ->
+            %% The receiver has just died: its monitor says so.
+            await(To, Key, Ref, Until, none, ?NO_QUEUE_MS);
+        ?NOT_STARTED = NotStarted ->
+            true = demonitor(Ref, [flush]),
+            NotStarted
+    end.
+
+await(To, Key, Ref, Until, Queue, Ms) ->
+    receive
+        {Ref, Wake} -> {ok, Wake};
+        {'DOWN', Ref, process, _To, _Reason} -> noproc
+    after min(Ms, weir_flow_time:left(Until)) ->
+        case weir_flow_time:left(Until) of
+            0 -> timed_out(Key, Ref, Queue);
+            _ -> await(To, Key, Ref, Until)
+        end
+    end.
+
+timed_out(Key, Ref, Queue) ->
+    _ = demonitor(Ref),
+    receive
+        {Ref, Wake} -> {ok, Wake};
+        {'DOWN', Ref, process, _To, _Reason} -> noproc
+    after 0 ->
+        _ = is_pid(Queue) andalso gen_server:cast(Queue, {cancel, Key}),
+        timeout
+    end.
+
+%% @doc Sends the receiver the request of the queue, behind a message. A woken sender without such a request sends none.
+-spec request(pid(), wake()) -> ok.
+request(_To, none) -> ok;
+request(To, {request, Queue, Tag}) -> weir_flow_ack:request(To, {Queue, Tag}).
+
+%% ---------------------------------------------------------------- the queue
+
+%% @private
+-spec init({pid(), weir_flow_limit:words()}) -> {ok, #state{}}.
+init({To, Words}) ->
+    _ = monitor(process, To),
+    Tried = weir_flow_limit:tried(Words),
+    {ok, publish(#state{to = To, words = Words, woken = Tried, tried = Tried})}.
+
+%% @private
+-spec handle_call(term(), gen_server:from(), #state{}) -> {noreply, #state{}}.
+handle_call(_Unknown, _From, State) -> {noreply, State}.
+
+%% @private
+-spec handle_cast(term(), #state{}) -> {noreply, #state{}}.
+handle_cast({wait, Key, Pid}, #state{waiters = Waiters} = State) ->
+    case gb_trees:is_defined(Key, Waiters) of
+        true -> {noreply, State};
+        false -> {noreply, added(Key, Pid, State)}
+    end;
+handle_cast({cancel, Key}, State) ->
+    {noreply, without(Key, State)};
+handle_cast(_Unknown, State) ->
+    {noreply, State}.
+
+%% @private
+-spec handle_info(term(), #state{}) -> {noreply, #state{}} | {stop, normal, #state{}}.
+handle_info({Tag, _Statistics}, #state{tag = Tag} = State) ->
+    {noreply, woken(State#state{asked = false, widening = 1, tick_ms = ?FIRST_TICK_MS})};
+handle_info(tick, State) ->
+    {noreply, tick(State#state{ticks = false})};
+handle_info({{gone, Key}, _Monitor, process, _Pid, _Reason}, State) ->
+    {noreply, without(Key, State)};
+handle_info({'DOWN', _Monitor, process, To, _Reason}, #state{to = To} = State) ->
+    {stop, normal, State};
+handle_info(_Unknown, State) ->
+    {noreply, State}.
+
+added(Key, Pid, #state{waiters = Waiters} = State) ->
+    Monitor = monitor(process, Pid, [{tag, {gone, Key}}]),
+    Added = publish(State#state{waiters = gb_trees:insert(Key, {Pid, Monitor}, Waiters)}),
+    case gb_trees:is_empty(Waiters) of
+        true -> ticking(asked(woken(Added)));
+        false -> Added
+    end.
+
+without(Key, #state{waiters = Waiters} = State) ->
+    case gb_trees:take_any(Key, Waiters) of
+        {{_Pid, Monitor}, Rest} ->
+            true = demonitor(Monitor, [flush]),
+            publish(State#state{waiters = Rest});
+        error ->
+            State
+    end.
+
+%% Publishes the number of senders that wait.
+publish(#state{words = Words, waiters = Waiters} = State) ->
+    ok = weir_flow_limit:set_queued(Words, gb_trees:size(Waiters)),
+    State.
+
+%% The receiver has messages under its limit, or their credits are on their way back: its answer comes after some of
+%% them.
+asked(#state{to = To, tag = Tag, asked = false, waiters = Waiters} = State) ->
+    case gb_trees:is_empty(Waiters) of
+        true ->
+            State;
+        false ->
+            ok = weir_flow_ack:request(To, {self(), Tag}),
+            State#state{asked = true}
+    end;
+asked(State) ->
+    State.
+
+%% ---------------------------------------------------------------- ticks
+
+ticking(#state{ticks = false, tick_ms = Ms, waiters = Waiters} = State) ->
+    case gb_trees:is_empty(Waiters) of
+        true ->
+            State;
+        false ->
+            _ = erlang:send_after(Ms, self(), tick),
+            State#state{ticks = true}
+    end;
+ticking(State) ->
+    State.
+
+tick(#state{words = Words, tick_ms = Ms, woken = Woken, tried = Before, widening = Widening} = State) ->
+    Ticked = State#state{tick_ms = min(2 * Ms, ?LAST_TICK_MS)},
+    Next =
+        case weir_flow_limit:tried(Words) of
+            Before when Woken > Before -> Ticked#state{woken = Before, widening = 2 * Widening};
+            Tried -> Ticked#state{tried = Tried, widening = 1}
+        end,
+    ticking(woken(Next)).
+
+%% ---------------------------------------------------------------- waking
+
+%% Wakes senders for the room that no other sender has been woken for.
+woken(#state{to = To, words = Words, waiters = Waiters, woken = Woken, widening = Widening} = State) ->
+    %% A woken sender first takes its credit and then counts its try, so the queue reads the count first.
+    Tried = weir_flow_limit:tried(Words),
+    %% TRIED is higher after senders have tried that the queue expected no more.
+    Expected = max(Woken, Tried),
+    Room = weir_flow_limit:room(To) - (Expected - Tried),
+    case min(Room * Widening, gb_trees:size(Waiters)) of
+        Count when Count > 0 ->
+            publish(wake(Count, (Count + 1) div 2, State#state{woken = Expected + Count}));
+        _None ->
+            State
+    end.
+
+wake(0, _Asks, State) ->
+    State;
+wake(Count, Asks, #state{waiters = Waiters, tag = Tag} = State) ->
+    {{_Since, Ref}, {_Pid, Monitor}, Rest} = gb_trees:take_smallest(Waiters),
+    true = demonitor(Monitor, [flush]),
+    Left = State#state{waiters = Rest},
+    case Count of
+        Asks ->
+            _ = Ref ! {Ref, {request, self(), Tag}},
+            wake(Count - 1, Asks, Left#state{asked = true});
+        _ ->
+            _ = Ref ! {Ref, none},
+            wake(Count - 1, Asks, Left)
+    end.
