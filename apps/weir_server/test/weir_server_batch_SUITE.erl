@@ -5,11 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
-<<<<<<< HEAD
--import(weir_kit, [take_messages/0, until/1]).
-=======
--import(weir_kit, [queue_len/1, take_messages/0, until/1, wait_ms/0]).
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
+-import(weir_kit, [take_messages/0, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
     start/2, start_link/3, stop/1, held/1, while_held/2, casts/3, ask/3, info/1, settle/1, events/1, handled/1, down/2,
     next/0, next/1, none_yet/0
@@ -80,175 +76,10 @@ limit_shrinks(_) ->
     Pid = start(weir_server_probe_batch, [{drain, {1, 64}}]),
     while_held(Pid, fun() -> casts(Pid, 1, 200) end),
     settle(Pid),
-<<<<<<< HEAD
     %% The limit falls to 32, 16, 8 and 4. A single message is a quarter of 4.
     [N = weir_server:call(Pid, N, infinity) || N <- lists:seq(1, 10)],
     take_messages(),
     while_held(Pid, fun() -> casts(Pid, 201, 210) end),
-=======
-    Pid ! last,
-    Batches = [[M || {cast, M} <- Batch] || {batch, Batch} <- events({batch, [{info, last}]})],
-    ?assertEqual(Messages, lists:append(Batches)),
-    [
-        ?assert(lists:sum([erlang:external_size({'$gen_cast', M}) || M <- lists:droplast(Batch)]) < Bytes)
-     || Batch <- Batches
-    ],
-    ?assert(lists:all(fun(Batch) -> length(Batch) =< 50 end, Batches)),
-    stop(Pid).
-
-%% What is left over for bytes waits, and is counted.
-bytes_and_count(_) ->
-    Pid = start(weir_server_probe_batch, [{batch_bytes, 1}, {drain, {100, 100}}]),
-    Ref = make_ref(),
-    while_held(Pid, fun() ->
-        gen_server:cast(Pid, {hold, Ref, self()}),
-        casts(Pid, 1, 10)
-    end),
-    held(Ref),
-    ?assertEqual(0, queue_len(Pid)),
-    casts(Pid, 11, 15),
-    ?assertMatch(#{waiting := 15, drained := 10, mailbox := 5}, info(Pid)),
-    Pid ! Ref,
-    Pid ! last,
-    Events = events({batch, [{info, last}]}),
-    ?assertEqual([[{cast, N}] || N <- lists:seq(1, 15)], [Batch || {batch, Batch} <- Events]),
-    stop(Pid).
-
-%% ---------------------------------------------------------------- lingering
-
-%% However few there are, they are handled.
-lingers_for_few(_) ->
-    Pid = start(weir_server_probe_batch, [{linger, 2000}]),
-    gen_server:cast(Pid, 1),
-    ?assertEqual({batch, [{cast, 1}]}, next()),
-    while_held(Pid, fun() -> casts(Pid, 2, 5) end),
-    ?assertEqual({batch, [{cast, N} || N <- lists:seq(2, 5)]}, next()),
-    stop(Pid).
-
-lingers_below_a_millisecond(_) ->
-    Pid = start(weir_server_probe_batch, [{linger, 300}]),
-    [
-        begin
-            gen_server:cast(Pid, N),
-            ?assertEqual({batch, [{cast, N}]}, next())
-        end
-     || N <- lists:seq(1, 20)
-    ],
-    stop(Pid).
-
-enough_do_not_linger(_) ->
-    Pid = start(weir_server_probe_batch, [?LONG, {drain, {10, 10}}]),
-    casts(Pid, 1, 10),
-    ?assertEqual(lists:seq(1, 10), [N || {cast, N} <- gathered(10)]),
-    casts(Pid, 11, 19),
-    ok = until(fun() -> drained(Pid) =:= 9 end),
-    weir_server_loop_lib:none_of(fun(_) -> true end),
-    casts(Pid, 20, 20),
-    ?assertEqual({batch, [{cast, N} || N <- lists:seq(11, 20)]}, next()),
-    stop(Pid).
-
-%% Messages that come one by one while it lingers make one batch.
-lingering_gathers(_) ->
-    Pid = start(weir_server_probe_batch, [?LONG, {drain, {10, 10}}]),
-    [
-        begin
-            gen_server:cast(Pid, N),
-            ok = until(fun() -> drained(Pid) =:= N end)
-        end
-     || N <- lists:seq(1, 9)
-    ],
-    gen_server:cast(Pid, 10),
-    ?assertEqual({batch, [{cast, N} || N <- lists:seq(1, 10)]}, next()),
-    ?assertMatch(#{batches := 1, largest_batch := 10}, info(Pid)),
-    stop(Pid).
-
-%% They are answered when what was sent before them has been handled. Later messages are lingered for again.
-lingering_ends_with_system_messages(_) ->
-    Pid = start(weir_server_probe_batch, [?LONG, {drain, {10, 10}}]),
-    casts(Pid, 1, 3),
-    ok = until(fun() -> drained(Pid) =:= 3 end),
-    ask(Pid, state, state),
-    ?assertMatch([{batch, [{cast, 1}, {cast, 2}, {cast, 3}]}, {state, _}], [next(), next()]),
-    ok = sys:suspend(Pid, wait_ms()),
-    casts(Pid, 4, 6),
-    ok = sys:resume(Pid, wait_ms()),
-    ok = until(fun() -> drained(Pid) =:= 3 end),
-    weir_server_loop_lib:none_of(fun(_) -> true end),
-    casts(Pid, 7, 13),
-    ?assertEqual({batch, [{cast, N} || N <- lists:seq(4, 13)]}, next()),
-    stop(Pid).
-
-lingering_ends_with_with_state(_) ->
-    Pid = start(weir_server_probe_batch, [?LONG, {drain, {10, 10}}]),
-    casts(Pid, 1, 3),
-    ok = until(fun() -> drained(Pid) =:= 3 end),
-    ask(Pid, with, {with_state, fun(_) -> seen end}),
-    ?assertEqual([{batch, [{cast, 1}, {cast, 2}, {cast, 3}]}, {with, {ok, seen}}], [next(), next()]),
-    stop(Pid).
-
-%% What was there before is handled.
-lingering_ends_with_the_parent(_) ->
-    process_flag(trap_exit, true),
-    Pid = weir_server_loop_lib:start_link(weir_server_probe_batch, #{trap_exit => true}, [?LONG, {drain, {10, 10}}]),
-    casts(Pid, 1, 3),
-    ok = until(fun() -> drained(Pid) =:= 3 end),
-    exit(Pid, over),
-    ?assertEqual([{batch, [{cast, 1}, {cast, 2}, {cast, 3}]}, {terminated, Pid, over}], [next(), next()]).
-
-%% An acknowledgement waits for the batch that it is among.
-lingering_and_acks(_) ->
-    Pid = start(weir_server_probe_batch, [?LONG, {drain, {10, 10}}]),
-    casts(Pid, 1, 3),
-    ask(Pid, ack, ack),
-    ok = until(fun() -> drained(Pid) =:= 4 end),
-    weir_server_loop_lib:none_of(fun(_) -> true end),
-    casts(Pid, 4, 9),
-    Events = [next(), next()],
-    ?assertMatch([{batch, _}, {ack, _}], Events),
-    ?assertEqual({batch, [{cast, N} || N <- lists:seq(1, 9)]}, hd(Events)),
-    stop(Pid).
-
-lingering_then_stop(_) ->
-    Pid = start(weir_server_probe_batch, [?LONG, {drain, {10, 10}}]),
-    casts(Pid, 1, 3),
-    ok = sys:terminate(Pid, {shutdown, enough}, wait_ms()),
-    ?assertEqual(
-        [{batch, [{cast, 1}, {cast, 2}, {cast, 3}]}, {terminated, Pid, {shutdown, enough}}], [next(), next()]
-    ).
-
-lingering_code_change(_) ->
-    Pid = start(weir_server_probe_batch, [?LONG, {drain, {10, 10}}]),
-    casts(Pid, 1, 5),
-    ok = until(fun() -> drained(Pid) =:= 5 end),
-    ok = sys:suspend(Pid, wait_ms()),
-    ok = sys:change_code(Pid, weir_server_probe_batch, "1", extra, wait_ms()),
-    casts(Pid, 6, 8),
-    ok = sys:resume(Pid, wait_ms()),
-    ?assertEqual([{batch, [{cast, N} || N <- lists:seq(1, 5)]}, {code_change, extra}], [next(), next()]),
-    ok = until(fun() -> drained(Pid) =:= 3 end),
-    weir_server_loop_lib:none_of(fun(_) -> true end),
-    casts(Pid, 9, 15),
-    ?assertEqual({batch, [{cast, N} || N <- lists:seq(6, 15)]}, next()),
-    stop(Pid).
-
-%% ---------------------------------------------------------------- what is among a batch
-
-%% Some calls are answered by the return value, some by hand in the callback, some later.
-mixed_replies(_) ->
-    Pid = start(weir_server_probe_batch, []),
-    Self = self(),
-    Answer = fun(Calls, State) ->
-        {Now, Rest} = lists:partition(fun({_, N}) -> is_integer(N) andalso N rem 3 =:= 0 end, Calls),
-        {ByHand, Later} = lists:partition(fun({_, N}) -> is_integer(N) andalso N rem 3 =:= 1 end, Rest),
-        [gen_server:reply(From, {by_hand, N}) || {From, N} <- ByHand],
-        Self ! {later, Later},
-        {reply, [{From, {now, N}} || {From, N} <- Now], State}
-    end,
-    while_held(Pid, fun() ->
-        [ask(Pid, {call, N}, {call, N}) || N <- lists:seq(1, 30)],
-        gen_server:cast(Pid, {do, answer, Answer})
-    end),
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     settle(Pid),
     ?assertEqual([4, 6], [length(Batch) || {batch, Batch} <- stop(Pid)]).
 
@@ -314,92 +145,8 @@ lingering(Count) ->
 
 until_drained(Pid, Count) -> until(fun() -> maps:get(drained, info(Pid)) =:= Count end).
 
-<<<<<<< HEAD
 %% The server answers when it has handled the messages before the request, and lingers again for later messages.
 requests_end_the_lingering(_) ->
-=======
-form(Source) ->
-    {ok, Tokens, _} = erl_scan:string(Source),
-    {ok, Form} = erl_parse:parse_form(Tokens),
-    Form.
-
-unload() ->
-    _ = code:purge(?LOADED),
-    true = code:delete(?LOADED),
-    _ = code:purge(?LOADED),
-    ok.
-
-events_to_last() ->
-    case next() of
-        {batch, Batch} = Event ->
-            case lists:member({info, last}, Batch) of
-                true -> [Event];
-                false -> [Event | events_to_last()]
-            end;
-        {cast, pushed} ->
-            events_to_last();
-        Event ->
-            [Event | events_to_last()]
-    end.
-
-%% Also a single message is a batch.
-no_direct_mode(_) ->
-    Pid = start(weir_server_probe_batch, []),
-    Pid ! one,
-    ?assertEqual({batch, [{info, one}]}, next()),
-    ?assertMatch(#{batches := 1, largest_batch := 1}, info(Pid)),
-    stop(Pid).
-
-suspended(_) ->
-    Pid = start(weir_server_probe_batch, [{drain, {100, 100}}]),
-    ok = sys:suspend(Pid, wait_ms()),
-    casts(Pid, 1, 10),
-    ask(Pid, ack, ack),
-    {ack, _} = next(),
-    ok = sys:resume(Pid, wait_ms()),
-    ?assertEqual([{cast, N} || N <- lists:seq(1, 10)], gathered(10)),
-    stop(Pid).
-
-%% ---------------------------------------------------------------- helpers
-
-casts(Pid, From, To) ->
-    [gen_server:cast(Pid, N) || N <- lists:seq(From, To)],
-    ok.
-
-drained(Pid) -> maps:get(drained, info(Pid)).
-
-%% The sizes of the batches that so many messages are handled in, that are all there.
-sizes(Options, Count) ->
-    Pid = start(weir_server_probe_batch, Options),
-    while_held(Pid, fun() -> casts(Pid, 101, 100 + Count) end),
-    Sizes = sizes_until(Count, 101),
-    stop(Pid),
-    Sizes.
-
-sizes_until(0, _) ->
-    [];
-sizes_until(Left, First) ->
-    {batch, Batch} = next(),
-    Size = length(Batch),
-    ?assertEqual([{cast, N} || N <- lists:seq(First, First + Size - 1)], Batch),
-    [Size | sizes_until(Left - Size, First + Size)].
-
-%% So many messages, in however many batches.
-gathered(Count) when Count =< 0 ->
-    [];
-gathered(Count) ->
-    {batch, Batch} = next(),
-    Batch ++ gathered(Count - length(Batch)).
-
-%% Where the runtime has no fault that makes it unsafe, and unless the user has chosen.
-off_the_heap(_) ->
-    Expected =
-        case weir_server_otp:is_off_heap_safe() of
-            true -> off_heap;
-            false -> on_heap
-        end,
-    OnHeap = {spawn_opt, [{message_queue_data, on_heap}]},
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     [
         begin
             Pid = lingering(3),
@@ -538,12 +285,12 @@ credits_are_given_back_behind_the_batch(_) ->
 
 messages_of_a_batch_are_logged_one_by_one(_) ->
     Pid = start(weir_server_probe_batch, []),
-    ok = sys:suspend(Pid),
-    ok = sys:log(Pid, true),
+    ok = sys:suspend(Pid, wait_ms()),
+    ok = sys:log(Pid, true, wait_ms()),
     casts(Pid, 1, 2),
-    ok = sys:resume(Pid),
-    3 = weir_server:call(Pid, 3),
-    {ok, Log} = sys:log(Pid, get),
+    ok = sys:resume(Pid, wait_ms()),
+    3 = weir_server:call(Pid, 3, wait_ms()),
+    {ok, Log} = sys:log(Pid, get, wait_ms()),
     ?assertMatch(
         [{in, {'$gen_cast', 1}}, {in, {'$gen_cast', 2}}, {noreply, _}, {in, {'$gen_call', _, 3}}, {out, 3, _, _}], Log
     ),

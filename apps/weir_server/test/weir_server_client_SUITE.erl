@@ -5,14 +5,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
-<<<<<<< HEAD
--import(weir_kit, [queue_len/1, until/1]).
--import(weir_server_same, [check/1, check_all/1, result/1, mailbox/0]).
-=======
 -import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
-
-%% run on the other node
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
+-import(weir_server_same, [check/1, check_all/1, result/1, mailbox/0]).
 
 -define(P, weir_server_puppet).
 %% Terms that name no server.
@@ -104,24 +98,15 @@ late_answer_is_dropped(_) ->
         Timeout = result(fun() -> S:call(Pid, Late, 1) end),
         From = receive {late, Client} -> Client end,
         ok = S:reply(From, too_late),
-<<<<<<< HEAD
-        {element(1, Timeout), S:call(Pid, state), S:stop(Pid), mailbox()}
-=======
-        {element(1, Timeout), S:call(Pid, state, wait_ms()), S:stop(Pid), weir_server_same:mailbox()}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
+        {element(1, Timeout), S:call(Pid, state, wait_ms()), S:stop(Pid), mailbox()}
     end).
 
 casts(_) ->
     check_all([
         {{Name, Ref}, fun(S) ->
             Pid = server(S, Name),
-<<<<<<< HEAD
             ok = S:cast(Ref(Pid), fun ?MODULE:count/1),
-            {S:call(Pid, state), S:stop(Pid)}
-=======
-            ok = S:cast(Ref(Pid), fun(State) -> {noreply, State#{cast => done}} end),
             {S:call(Pid, state, wait_ms()), S:stop(Pid)}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
         end}
      || {Name, Ref} <- refs()
     ] ++ [
@@ -230,11 +215,10 @@ collections(_) ->
             Waited = S:wait_response(Requests, 1, true),
             GivenUp = S:receive_response(Requests, 1, true),
             [S:reply(From, late) || From <- Froms],
-            {Waited, GivenUp, S:call(Pid, state), S:stop(Pid), mailbox()}
+            {Waited, GivenUp, S:call(Pid, state, wait_ms()), S:stop(Pid), mailbox()}
         end}
     ]).
 
-<<<<<<< HEAD
 wrong_requests(_) ->
     Ref = make_ref(),
     New = gen_server:reqids_new(),
@@ -248,41 +232,6 @@ wrong_requests(_) ->
             {check_response, [msg, x]}, {check_response, [msg, x, true]},
             {send_request, [nobody, x, label, not_a_collection]},
             {reqids_size, [x]}, {reqids_add, [x, label, New]}, {reqids_add, [Ref, l, Added]}, {reqids_to_list, [x]}
-=======
-collection_times_out(_) ->
-    weir_server_same:check(fun(S) ->
-        Pid = server(S),
-        Self = self(),
-        Held = fun(From, St) -> Self ! {from, From}, {noreply, St} end,
-        Requests = S:send_request(Pid, Held, b, S:send_request(Pid, Held, a, S:reqids_new())),
-        Froms = [receive {from, From} -> From end || _ <- [a, b]],
-        Waited = S:wait_response(Requests, 1, true),
-        Given_up = S:receive_response(Requests, 1, true),
-        [S:reply(From, late) || From <- Froms],
-        {Waited, Given_up, S:call(Pid, state, wait_ms()), S:stop(Pid), weir_server_same:mailbox()}
-    end).
-
-request_misuse(_) ->
-    weir_server_same:check_all([
-        {What, fun(S) -> result(fun() -> Do(S) end) end}
-     || {What, Do} <- [
-            {wait, fun(S) -> S:wait_response(x, 0) end},
-            {wait_time, fun(S) -> S:wait_response(make_ref(), -1) end},
-            {wait_abs, fun(S) -> S:wait_response(make_ref(), {abs, x}) end},
-            {wait_long, fun(S) -> S:wait_response(make_ref(), 1 bsl 32) end},
-            {wait_all, fun(S) -> S:wait_response(x, 0, true) end},
-            {wait_delete, fun(S) -> S:wait_response(S:reqids_new(), 0, x) end},
-            {rec, fun(S) -> S:receive_response(x, 0) end},
-            {rec_time, fun(S) -> S:receive_response(make_ref(), x) end},
-            {rec_all, fun(S) -> S:receive_response(x, 0, true) end},
-            {check, fun(S) -> S:check_response(msg, x) end},
-            {check_all, fun(S) -> S:check_response(msg, x, true) end},
-            {send, fun(S) -> S:send_request(nobody, x, label, not_a_collection) end},
-            {size, fun(S) -> S:reqids_size(x) end},
-            {add, fun(S) -> S:reqids_add(x, label, S:reqids_new()) end},
-            {add_again, fun(S) -> R = make_ref(), S:reqids_add(R, l, S:reqids_add(R, l, S:reqids_new())) end},
-            {to_list, fun(S) -> S:reqids_to_list(x) end}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
         ]
     ]).
 
@@ -294,12 +243,8 @@ with_state_gives_a_function_of_the_state(_) ->
     ?assertEqual(2, weir_server:with_state(Pid, fun maps:size/1)),
     ?assertEqual(1, weir_server:with_state(a_client_name, fun(#{a := A}) -> A end)),
     ?assertEqual(#{}, weir_server:with_state({a_client_name, node()}, fun(_) -> #{} end)),
-<<<<<<< HEAD
-=======
-    ?assertEqual(#{a => 1, b => 2}, weir_server:call(Pid, state, wait_ms())),
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     ?assertError(function_clause, weir_server:with_state(Pid, fun() -> x end)),
-    ?assertEqual(#{a => 1, b => 2}, weir_server:call(Pid, state)),
+    ?assertEqual(#{a => 1, b => 2}, weir_server:call(Pid, state, wait_ms())),
     ok = weir_server:stop(Pid),
     Size = fun maps:size/1,
     ?assertExit({noproc, {weir_server, with_state, [nobody, Size]}}, weir_server:with_state(nobody, Size)).
@@ -315,17 +260,7 @@ with_state_raises_in_the_caller(_) ->
         end
      || Class <- [error, exit, throw]
     ],
-<<<<<<< HEAD
-    ?assertEqual(#{}, weir_server:call(Pid, state)),
-=======
     ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
-    ok = weir_server:stop(Pid).
-
-with_state_exits(_) ->
-    Fun = fun maps:size/1,
-    ?assertExit({noproc, {weir_server, with_state, [nobody, Fun]}}, weir_server:with_state(nobody, Fun)),
-    Pid = server(weir_server),
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     ?assertExit(
         {killed, {weir_server, with_state, [Pid, _]}},
         weir_server:with_state(Pid, fun(_) -> exit(self(), kill), receive never -> x end end)
@@ -335,13 +270,13 @@ with_state_exits(_) ->
 %% has nothing in its mailbox.
 gen_server_is_no_weir_server(_) ->
     Pid = server(gen_server),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     ?assertEqual({error, not_weir_server}, weir_server:info(Pid)),
     ?assertEqual(0, queue_len(Pid)),
-    ok = sys:resume(Pid),
-    ?assertEqual(#{}, sys:get_state(Pid)),
+    ok = sys:resume(Pid, wait_ms()),
+    ?assertEqual(#{}, sys:get_state(Pid, wait_ms())),
     {Client, Ref} = spawn_monitor(fun() -> weir_server:with_state(Pid, fun maps:size/1) end),
-    until(fun() -> sys:get_state(Pid) =/= #{} end),
+    until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
     ok = gen_server:stop(Pid),
     ?assertMatch({normal, {weir_server, with_state, _}}, weir_server_loop_lib:down(Ref, Client)).
 
@@ -425,12 +360,7 @@ wrong_mcall_sends_nothing(_) ->
      || Bad <- [[Call, x], [Call | x], [Call, {"text", x}], [Call, {{a, "b"}, x}], [Call, {{via, "m", x}, x}]]
     ],
     ?assertError(function_clause, weir_server:mcall(x)),
-<<<<<<< HEAD
-    ?assertEqual(#{}, weir_server:call(Pid, state)),
-=======
-    %% Nothing was sent.
     ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     ok = weir_server:stop(Pid).
 
 %% ---------------------------------------------------------------- other nodes
@@ -515,57 +445,6 @@ another_build_of(Node) when is_atom(Node) ->
     remote(Node, weir_server, fun(Pid, _) ->
         ?assertEqual(0, weir_server:with_state(Pid, fun maps:size/1)),
         ?assertError(undef, weir_server:with_state(Pid, fun not_there:size/1)),
-<<<<<<< HEAD
-        ?assertEqual(#{}, weir_server:call(Pid, state)),
+        ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
         ?assertEqual({error, {nodedown, Node}}, weir_server:info(Pid))
     end).
-=======
-        ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
-        %% As if it had no weir_server.
-        ?assertEqual({error, {nodedown, Node}}, weir_server:info(Pid))
-    end),
-    weir_server_nodes:stop_peer(Other).
-
-info(_) ->
-    Pid = server(weir_server),
-    ?assertMatch({ok, #{drained := 0}}, weir_server:info(Pid)),
-    %% Also while a callback runs.
-    Self = self(),
-    weir_server:cast(Pid, fun(State) -> Self ! held, receive {go, Self} -> {noreply, State} end end),
-    receive held -> ok end,
-    weir_server:cast(Pid, fun(State) -> {noreply, State} end),
-    ?assertMatch({ok, #{waiting := 1, mailbox := 1, drained := 0}}, weir_server:info(Pid)),
-    Pid ! {go, Self},
-    ?assertEqual({error, not_weir_server}, weir_server:info(self())),
-    ?assertEqual({error, {nodedown, 'no@where'}}, weir_server:info({nobody, 'no@where'})),
-    ok = weir_server:stop(Pid),
-    ?assertEqual({error, noproc}, weir_server:info(Pid)),
-    ?assertEqual({error, noproc}, weir_server:info(nobody_has_this_name)).
-
-replies_to_many(_) ->
-    Pid = server(weir_server),
-    Self = self(),
-    Held = fun(From, State) -> Self ! {from, From}, {noreply, State} end,
-    Requests = [weir_server:send_request(Pid, Held) || _ <- [1, 2, 3]],
-    Froms = [receive {from, From} -> From end || _ <- Requests],
-    ok = weir_server:reply(lists:zip(Froms, [1, 2, 3])),
-    ?assertEqual([{reply, N} || N <- [1, 2, 3]], [weir_server:receive_response(R, infinity) || R <- Requests]),
-    ok = weir_server:reply([]),
-    ?assertError(function_clause, weir_server:reply(x)),
-    ok = weir_server:stop(Pid).
-
-%% A gen_server takes the request that is only weir_server's for an info.
-not_a_weir_server(_) ->
-    {ok, Pid} = gen_server:start(?P, fun() -> {ok, #{}} end, []),
-    ?assertEqual({error, not_weir_server}, weir_server:info(Pid)),
-    %% It is not even sent anything: a suspended one leaves all but system messages where it is.
-    ok = sys:suspend(Pid, wait_ms()),
-    ?assertEqual({error, not_weir_server}, weir_server:info(Pid)),
-    ?assertEqual({message_queue_len, 0}, process_info(Pid, message_queue_len)),
-    ok = sys:resume(Pid, wait_ms()),
-    ?assertEqual(#{}, sys:get_state(Pid, wait_ms())),
-    {Client, Ref} = spawn_monitor(fun() -> weir_server:with_state(Pid, fun maps:size/1) end),
-    until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
-    ok = gen_server:stop(Pid),
-    receive {'DOWN', Ref, process, Client, Reason} -> ?assertMatch({normal, {weir_server, with_state, _}}, Reason) end.
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87

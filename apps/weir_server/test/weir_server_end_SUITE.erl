@@ -5,12 +5,8 @@
 
 -compile([export_all, nowarn_export_all]).
 
-<<<<<<< HEAD
--import(weir_kit, [queue_len/1, until/1]).
--import(weir_server_same, [check/1, check_all/1, result/1, mailbox/0]).
-=======
 -import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
+-import(weir_server_same, [check/1, check_all/1, result/1, mailbox/0]).
 
 -define(P, weir_server_puppet).
 
@@ -57,16 +53,10 @@ stops(_) ->
         Name <- [none, {local, an_end_name}, {global, {an, "end"}}],
         Reason <- [normal, shutdown, {shutdown, why}, oops, {oops, []}, {undef, [{no_module, f, [], []}]}]
     ] ++ [
-<<<<<<< HEAD
         {{by_name, Reason, Timeout}, fun(S) ->
             ending(S, {local, an_end_name}, ?P, #{}, [], fun(_, _) ->
                 apply(S, call, [an_end_name, fun(_, State) -> {stop, Reason, State} end | Timeout])
             end)
-=======
-        {{reply, Reason}, fun(S) ->
-            Stop = fun(_, State) -> {stop, Reason, last_word, State} end,
-            ending(S, ?P, #{}, fun(_, Pid) -> S:call(Pid, Stop, wait_ms()) end)
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
         end}
      || Reason <- [normal, oops, noconnection], Timeout <- [[], [infinity]]
     ]).
@@ -102,21 +92,7 @@ bad_returns(_) ->
     check_all([
         {{Way, Bad}, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> Do(S, Pid, ?P:do(Bad)) end) end}
      || {Way, Do} <- ways(),
-<<<<<<< HEAD
         Bad <- Returns ++ case Way of call -> [{reply, a, #{}, x}]; _ -> [{reply, a, #{}}, {stop, r, a, #{}}] end
-=======
-        Bad <- [
-            nonsense, {noreply}, {noreply, s, -1}, {noreply, s, {continue}}, {noreply, s, "text"}, {stop, s},
-            {noreply, s, 1.5}, {reply, a, b, c, d}, ok
-        ]
-    ] ++ [
-        {{Way, Bad}, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> Do(S, Pid, ?P:do(Bad)) end) end}
-     || {Way, Do} <- ways(), Way =/= call, Bad <- [{reply, a, #{}}, {stop, r, a, #{}}]
-    ] ++ [
-        {reply_with_bad_action, fun(S) ->
-            ending(S, ?P, #{}, fun(_, Pid) -> S:call(Pid, fun(_, St) -> {reply, a, St, x} end, wait_ms()) end)
-        end}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     ]).
 
 terminates(_) ->
@@ -181,10 +157,13 @@ stopped(_) ->
             {{stopped, Reason, Timeout}, fun(S, Pid) -> S:stop(Pid, Reason, Timeout) end}
          || Reason <- Reasons, Timeout <- [infinity, 60000]
         ] ++ [
-            {{terminated, Reason}, fun(_, Pid) -> sys:terminate(Pid, Reason) end}
+            {{terminated, Reason}, fun(_, Pid) -> sys:terminate(Pid, Reason, wait_ms()) end}
          || Reason <- Reasons
         ] ++ [
-            {{terminated_while_suspended, Reason}, fun(_, Pid) -> {sys:suspend(Pid), sys:terminate(Pid, Reason)} end}
+            {{terminated_while_suspended, Reason}, fun(_, Pid) ->
+                ok = sys:suspend(Pid, wait_ms()),
+                sys:terminate(Pid, Reason, wait_ms())
+            end}
          || Reason <- Reasons
         ] ++ [
             {killed, fun(_, Pid) -> exit(Pid, kill) end}
@@ -200,13 +179,7 @@ stopped(_) ->
         end},
         {another_reason, fun(S) ->
             ending(S, ?P, #{terminate => fun(_, _) -> exit(another) end}, fun(_, Pid) -> S:stop(Pid) end)
-<<<<<<< HEAD
         end}
-=======
-        end},
-        {sys_terminate, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> sys:terminate(Pid, oops, wait_ms()) end) end},
-        {killed, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> exit(Pid, kill) end) end}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     ] ++ [
         {{no_server, Server}, fun(S) -> result(fun() -> S:stop(Server) end) end}
      || Server <- [nobody, {nobody, node()}, {global, nobody}, {via, global, nobody}, {nobody, 'no@where'}]
@@ -231,13 +204,8 @@ clients(_) ->
                 {Client, Ref} = spawn_monitor(fun() ->
                     _ = Kind =:= registered andalso register(a_client_name, self()),
                     case Kind of
-<<<<<<< HEAD
                         dead -> S:send_request(Pid, fun({Client, _}, St) -> until_dead(Client), Do(St) end);
-                        _ -> S:call(Pid, fun(_, St) -> Do(St) end)
-=======
-                        dead -> S:send_request(Pid, fun(From, St) -> dead(From), Do(St) end);
                         _ -> S:call(Pid, fun(_, St) -> Do(St) end, wait_ms())
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
                     end
                 end),
                 receive {'DOWN', Ref, process, Client, Why} -> Why end
@@ -265,40 +233,18 @@ remote_client_of(Node) when is_atom(Node) ->
         end)
     end).
 
-<<<<<<< HEAD
 %% The debug log of gen_server has the bare states where weir_server's has formatted ones. The modules with
 %% format_status/2 therefore have no log here.
 formatted_status(_) ->
     check_all([
         {{Mod, Kind, Way}, fun(S) ->
             ending(S, none, Mod, State, Options, fun(_, Pid) ->
-                pong = S:call(Pid, ?P:answer(pong)),
-                {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid),
-=======
-formats() ->
-    [
-        {same, fun(Status) -> Status end},
-        {hides, fun(Status) -> maps:map(fun(Key, _) -> {hidden, Key} end, Status) end},
-        {hides_log, fun(Status) -> maps:map(fun(log, Log) -> [{hidden, L} || L <- Log]; (_, V) -> V end, Status) end},
-        {only_state, fun(Status) -> #{state => maps:get(state, Status)} end},
-        {more, fun(Status) -> Status#{more => x} end},
-        {no_map, fun(_) -> nonsense end},
-        {error, fun(_) -> error(oops) end},
-        {throw, fun(_) -> throw(#{}) end}
-    ].
-
-status_of_one_argument(_) ->
-    weir_server_same:check_all([
-        {{Kind, Way}, fun(S) ->
-            ending(S, none, weir_server_puppet1, #{format => Format}, [{debug, [log]}], fun(_, Pid) ->
                 pong = S:call(Pid, ?P:answer(pong), wait_ms()),
                 {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid, wait_ms()),
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
                 S:cast(Pid, Run),
                 Shown
             end)
         end}
-<<<<<<< HEAD
      || {Mod, Options, States} <- [
             {?P, [{debug, [log]}], [{none, #{}}]},
             {weir_server_puppet1, [{debug, [log]}], [
@@ -318,28 +264,6 @@ status_of_one_argument(_) ->
                 {throw, #{format => fun(_, _) -> throw([thrown]) end}},
                 {error, #{format => fun(_, _) -> error(oops) end}}
             ]}
-=======
-     || {Kind, Format} <- formats(),
-        {Way, Run} <- [{stop, fun(St) -> {stop, oops, St} end}, {error, fun(_) -> error(oops) end}]
-    ]).
-
-%% Where gen_server's debug log has the bare states, weir_server's has formatted ones: so without the log here.
-status_of_two_arguments(_) ->
-    weir_server_same:check_all([
-        {{Kind, Way}, fun(S) ->
-            ending(S, weir_server_puppet2, State, fun(_, Pid) ->
-                {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid, wait_ms()),
-                S:cast(Pid, Run),
-                Shown
-            end)
-        end}
-     || {Kind, State} <- [
-            {default, #{}},
-            {list, #{format => fun(Opt, St) -> [{data, [{Opt, maps:keys(St)}]}, {data, []}] end}},
-            {no_list, #{format => fun(Opt, _) -> {shown, Opt} end}},
-            {throw, #{format => fun(_, _) -> throw([thrown]) end}},
-            {error, #{format => fun(_, _) -> error(oops) end}}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
         ],
         {Kind, State} <- States,
         {Way, Run} <- [{stop, fun(St) -> {stop, oops, St} end}, {error, fun(_) -> error(oops) end}]
@@ -359,18 +283,7 @@ debug_log(_) ->
      || {Way, Do} <- ways()
     ]).
 
-<<<<<<< HEAD
 %% Process labels came with OTP 27. In other releases the label is an entry of the dictionary like others.
-=======
-no_handle_info(_) ->
-    weir_server_same:check(fun(S) ->
-        {ok, Pid} = S:start({local, an_end_name}, weir_server_minimal, [], []),
-        Pid ! stray,
-        {S:call(Pid, ping, wait_ms()), S:stop(Pid)}
-    end).
-
-%% Process labels came with OTP 27; in other releases this is an entry of the dictionary like others.
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 labels(_) ->
     check(fun(S) ->
         ending(S, ?P, #{}, fun(_, Pid) ->
@@ -388,18 +301,12 @@ missing_callbacks(_) ->
      || {What, Do} <- [
             {no_clause, fun(S, Pid) -> S:call(Pid, nonsense, wait_ms()) end},
             {no_terminate, fun(S, Pid) -> S:stop(Pid, oops, infinity) end},
-<<<<<<< HEAD
-            {no_handle_info, fun(S, Pid) -> Pid ! stray, {S:call(Pid, ping), S:stop(Pid)} end},
+            {no_handle_info, fun(S, Pid) -> Pid ! stray, {S:call(Pid, ping, wait_ms()), S:stop(Pid)} end},
             {no_code_change, fun(S, Pid) ->
-                ok = sys:suspend(Pid),
-                Changed = sys:change_code(Pid, weir_server_minimal, "1", extra),
-                ok = sys:resume(Pid),
-                {Changed, S:call(Pid, ping), S:stop(Pid)}
-=======
-            {no_continue, fun(_, Pid) ->
-                sys:replace_state(Pid, fun(St) -> St end, wait_ms()),
-                sys:terminate(Pid, oops, wait_ms())
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
+                ok = sys:suspend(Pid, wait_ms()),
+                Changed = sys:change_code(Pid, weir_server_minimal, "1", extra, wait_ms()),
+                ok = sys:resume(Pid, wait_ms()),
+                {Changed, S:call(Pid, ping, wait_ms()), S:stop(Pid)}
             end}
         ]
     ]).
@@ -461,10 +368,10 @@ drained_in_terminate(_) ->
                 Self ! {waiting, weir_server:waiting()}
             end,
             {ok, Pid} = weir_server:start(?P, fun() -> {ok, #{terminate => Terminate}} end, [{drain, {100, 100}}]),
-            ok = sys:suspend(Pid),
+            ok = sys:suspend(Pid, wait_ms()),
             weir_server:cast(Pid, fun(St) -> {stop, normal, St} end),
             [weir_server:cast(Pid, x) || _ <- lists:seq(1, Drained)],
-            ok = sys:resume(Pid),
+            ok = sys:resume(Pid, wait_ms()),
             ?assertEqual(Drained + Later, receive {waiting, Waiting} -> Waiting end)
         end
      || {Drained, Later} <- [{0, 0}, {1, 0}, {7, 0}, {7, 2}]
@@ -477,10 +384,10 @@ waiting_in_callbacks(_) ->
     {ok, Pid} = weir_server:start(?P, fun() -> {ok, #{}} end, [{drain, {100, 100}}]),
     [
         begin
-            ok = sys:suspend(Pid),
+            ok = sys:suspend(Pid, wait_ms()),
             [weir_server:cast(Pid, See) || _ <- lists:seq(1, Count)],
             [Pid ! info || _ <- lists:seq(1, Infos)],
-            ok = sys:resume(Pid),
+            ok = sys:resume(Pid, wait_ms()),
             Waiting = [receive {waiting, N} -> N end || _ <- lists:seq(1, Count)],
             ?assertEqual(Count - 1 + Infos, hd(Waiting)),
             Left = lists:seq(Count - 1 + Infos, Infos, -1),
@@ -568,9 +475,9 @@ crashed_batch(Way, Payloads) ->
         {ok, Sup} = supervisor:start_link(?MODULE, {supervisor, Way}),
         [{_, Pid, _, _}] = supervisor:which_children(Sup),
         Ref = monitor(process, Pid),
-        ok = sys:suspend(Pid, weir_kit:wait_ms()),
+        ok = sys:suspend(Pid, wait_ms()),
         [gen_server:cast(Pid, Payload) || Payload <- Payloads],
-        ok = sys:resume(Pid, weir_kit:wait_ms()),
+        ok = sys:resume(Pid, wait_ms()),
         Ended = weir_server_loop_lib:down(Ref, Pid),
         [] = supervisor:which_children(Sup),
         true = unlink(Sup),

@@ -7,11 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
-<<<<<<< HEAD
--import(weir_kit, [queue_len/1, take_messages/0, until/1]).
-=======
--import(weir_kit, [take_messages/0, until/1, wait_ms/0]).
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
+-import(weir_kit, [queue_len/1, take_messages/0, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, each/2, act/2, ask/3, info/1, with_state/2, settle/1, events/1, handled/1, down/2, next/0,
     next/1, none_yet/0, spin/1, is_hibernated/1
@@ -85,7 +81,6 @@ post_hibernate_and_the_message_that_woke_the_server(_) ->
             [{Action, []} || Action <- [hibernate, 0, 1, infinity, {timeout, 1, never}]]
     ].
 
-<<<<<<< HEAD
 callbacks_may_end_the_server(_) ->
     Returns = [
         {fun(State) -> {stop, {shutdown, tired}, State} end, {shutdown, tired}},
@@ -93,60 +88,6 @@ callbacks_may_end_the_server(_) ->
         {fun(_) -> error(oops) end, raised},
         {fun(_) -> nonsense end, {bad_return_value, nonsense}},
         {fun(_) -> {noreply, s, bad_action} end, {bad_return_value, {noreply, s, bad_action}}}
-=======
-post_stops(_) ->
-    Pid = start(?MOD, #{post => fun(State) -> {stop, {shutdown, awake}, State} end}, []),
-    Ref = monitor(process, Pid),
-    sleep(Pid),
-    Pid ! wake,
-    ?assertEqual({shutdown, awake}, down(Ref, Pid)),
-    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({terminated, Pid, {shutdown, awake}})).
-
-post_bad(_) ->
-    [
-        begin
-            Pid = start(?MOD, #{post => fun(_) -> Bad end}, []),
-            Ref = monitor(process, Pid),
-            sleep(Pid),
-            Pid ! wake,
-            ?assertEqual({bad_return_value, Bad}, down(Ref, Pid)),
-            events({terminated, Pid, {bad_return_value, Bad}})
-        end
-     || Bad <- [nonsense, {hibernate, s}, {noreply, s, bad_action}]
-    ].
-
-post_raises(_) ->
-    Pid = start(?MOD, #{post => fun(_) -> exit(oops) end}, []),
-    Ref = monitor(process, Pid),
-    sleep(Pid),
-    Pid ! wake,
-    ?assertEqual(oops, down(Ref, Pid)),
-    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({terminated, Pid, oops})).
-
-post_become(_) ->
-    Pid = start(?MOD, #{post => fun(State) -> {become, weir_server_probe_batch, State} end}, []),
-    sleep(Pid),
-    gen_server:cast(Pid, wake),
-    ?assertEqual([{cast, sleep}, pre_hibernate, post_hibernate], events({batch, [{cast, wake}]})),
-    stop(Pid).
-
-%% ---------------------------------------------------------------- what wakes it
-
-%% It is answered, and then the server sleeps on.
-woken_by_system_message(_) ->
-    Pid = start(?MOD, []),
-    sleep(Pid),
-    [
-        begin
-            Ask(),
-            ok = until(fun() -> is_hibernated(Pid) end)
-        end
-     || Ask <- [
-            fun() -> sys:get_state(Pid, wait_ms()) end,
-            fun() -> info(Pid) end,
-            fun() -> sys:statistics(Pid, get, wait_ms()) end
-        ]
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     ],
     Wrong = [
         {pre, fun(_) -> {hibernate} end, {bad_return_value, {hibernate}}},
@@ -182,8 +123,9 @@ requests_do_not_end_the_sleep(_) ->
                     _ = Ask(Pid)
                 end
              || Ask <- [
-                    fun sys:get_state/1, fun weir_server:info/1, fun(P) -> sys:statistics(P, get) end,
-                    fun(P) -> {sys:suspend(P), sys:resume(P)} end
+                    fun weir_server:info/1, fun(P) -> sys:get_state(P, wait_ms()) end,
+                    fun(P) -> sys:statistics(P, get, wait_ms()) end,
+                    fun(P) -> {sys:suspend(P, wait_ms()), sys:resume(P, wait_ms())} end
                 ]
             ],
             until_hibernated(Pid),
@@ -311,135 +253,15 @@ timeout_of_a_suspended_server_comes_when_it_resumes(_) ->
     Pid = start(weir_server_probe, []),
     act(Pid, {timeout, 500, late}),
     {cast, act} = next(),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     ok = until(fun() -> queue_len(Pid) =:= 1 end),
     none_yet(),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertEqual({info, late}, next()),
     stop(Pid).
 
-<<<<<<< HEAD
 %% A sleep of no time is still the garbage collection that a sleep stands for.
 sleep_of_no_time_collects_garbage(_) ->
-=======
-%% ---------------------------------------------------------------- back-off
-
-%% With a long wait it is found in the loop, doing nothing, and not asleep.
-backoff_waits(_) ->
-    Pid = sleepy({backoff, ?HOUR, 1, 1}),
-    [
-        begin
-            gen_server:cast(Pid, go_to_sleep()),
-            ok = until(fun() -> is_waiting(Pid) end),
-            _ = events({cast, sleep}),
-            weir_server_loop_lib:none_of(fun(E) -> E =:= pre_hibernate end),
-            #{} = sys:get_state(Pid, wait_ms()),
-            #{} = info(Pid),
-            ok = until(fun() -> is_waiting(Pid) end)
-        end
-     || _ <- [1, 2, 3]
-    ],
-    Pid ! last,
-    ?assertEqual([], events({info, last})),
-    stop(Pid).
-
-%% With a short one it falls asleep at last.
-backoff_ends(_) ->
-    Pid = sleepy({backoff, 1, 1, 1}),
-    gen_server:cast(Pid, go_to_sleep()),
-    ok = until(fun() -> is_hibernated(Pid) end),
-    ?assertEqual([{cast, sleep}, pre_hibernate], [next(), next()]),
-    stop(Pid).
-
-backoff_of_batches(_) ->
-    Conf = fun(Conf) -> Conf#conf{backoff = {backoff, ?HOUR, 1, 1}} end,
-    Pid = weir_server_loop_lib:enter(weir_server_probe_sleep_batch, #{}, Conf, infinity),
-    gen_server:cast(Pid, go_to_sleep()),
-    ok = until(fun() -> is_waiting(Pid) end),
-    gen_server:cast(Pid, one),
-    ?assertEqual([{batch, [{cast, sleep}]}, {batch, [{cast, one}]}], [next(), next()]),
-    stop(Pid).
-
-no_backoff(_) ->
-    Pid = sleepy(none),
-    gen_server:cast(Pid, go_to_sleep()),
-    ok = until(fun() -> is_hibernated(Pid) end),
-    stop(Pid).
-
-%% Sleeps that were too short double the wait: 1, 2, 4, 8, ... ms. That each is waited for is seen by the server being
-%% met in
-%% it at last.
-backoff_grows(_) ->
-    Pid = sleepy({backoff, 1, 1, ?HOUR}),
-    ?assert(met_waiting(Pid, 17)),
-    stop(Pid).
-
-met_waiting(_Pid, 0) ->
-    false;
-met_waiting(Pid, Left) ->
-    gen_server:cast(Pid, go_to_sleep()),
-    case sleeps_or_waits(Pid, 200) of
-        waits ->
-            true;
-        sleeps ->
-            awake = weir_server_loop_lib:with_state(Pid, fun(_) -> awake end),
-            met_waiting(Pid, Left - 1)
-    end.
-
-%% It waits if it is met in that so many times in a row, a millisecond apart.
-sleeps_or_waits(_Pid, 0) ->
-    waits;
-sleeps_or_waits(Pid, Left) ->
-    case {is_hibernated(Pid), is_waiting(Pid)} of
-        {true, _} ->
-            sleeps;
-        {_, Waits} ->
-            receive
-            after 1 -> ok
-            end,
-            sleeps_or_waits(Pid, case Waits of true -> Left - 1; false -> Left end)
-    end.
-
-%% Sleeps that were long enough halve the wait, down to the minimum.
-backoff_shrinks(_) ->
-    Conf = fun(Conf) -> Conf#conf{backoff = {backoff, 64, 1, 1}} end,
-    Pid = weir_server_loop_lib:enter(?MOD, #{}, Conf, infinity),
-    [
-        begin
-            gen_server:cast(Pid, go_to_sleep()),
-            ok = until(fun() -> is_hibernated(Pid) end),
-            weir_server_loop_lib:spin(2000),
-            awake = weir_server_loop_lib:with_state(Pid, fun(_) -> awake end)
-        end
-     || _ <- lists:seq(1, 8)
-    ],
-    ?assertMatch(#{}, weir_server_loop_lib:with_state(Pid, fun(State) -> State end)),
-    stop(Pid).
-
-sleepy(Backoff) ->
-    weir_server_loop_lib:enter(?MOD, #{}, fun(Conf) -> Conf#conf{backoff = Backoff} end, infinity).
-
-%% ---------------------------------------------------------------- helpers
-
-go_to_sleep() -> {do, sleep, fun(_, State) -> {noreply, State, hibernate} end}.
-
-sleep(Pid) ->
-    gen_server:cast(Pid, go_to_sleep()),
-    until(fun() -> is_hibernated(Pid) end).
-
-is_waiting(Pid) ->
-    process_info(Pid, [status, current_function, message_queue_len]) =:=
-        [{status, waiting}, {current_function, {weir_server_loop, hibernate, 4}}, {message_queue_len, 0}].
-
-once(Key, State, First, Later) ->
-    case State of
-        #{pre_done := true} when Key =:= pre -> Later;
-        _ -> First
-    end.
-
-%% A sleep that ends at once is still the collection that it stands for.
-no_time_collects(_) ->
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     Pid = start(weir_server_probe, []),
     1 = erlang:trace(Pid, true, [garbage_collection]),
     act(Pid, {hibernate, 0, now}),
@@ -462,7 +284,7 @@ backoff_keeps_the_server_awake(_) ->
             Pid = start(Mod, #{backoff => Backoff}, []),
             act(Pid, hibernate),
             _ = settle(Pid),
-            #{} = sys:get_state(Pid),
+            #{} = sys:get_state(Pid, wait_ms()),
             Pid ! last,
             ?assertEqual([{cast, act}, {info, last}], handled(rest_of(Pid))),
             ?assertNot(is_hibernated(Pid)),

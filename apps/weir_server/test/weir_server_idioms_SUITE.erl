@@ -13,7 +13,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, until/1]).
+-import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
     hold/1, held/1, release/2, act/2, ask/3, next/1, events/1, spin/1, is_hibernated/1, release_number/0
 ]).
@@ -234,7 +234,7 @@ timeout_starts_anew_with_each_request(_) ->
             act(Pid, 200),
             End = erlang:monotonic_time(millisecond) + 500,
             until(fun() ->
-                _ = {sys:get_state(Pid), sys:statistics(Pid, get)},
+                _ = {sys:get_state(Pid, wait_ms()), sys:statistics(Pid, get, wait_ms())},
                 erlang:monotonic_time(millisecond) > End
             end),
             weir_kit:take_messages() =:= [{cast, act}]
@@ -325,7 +325,7 @@ told_of(Kind) ->
         {info, {_, I}} when Kind =:= reply, is_integer(I) -> I;
         {info, {timeout, _, I}} when Kind =:= timer -> I;
         {info, {after_all, I}} when Kind =:= send_after -> I
-    after weir_kit:wait_ms() -> error({never, Kind, weir_kit:messages()})
+    after wait_ms() -> error({never, Kind, weir_kit:messages()})
     end.
 
 %% A process that waits for its exit reason.
@@ -342,33 +342,33 @@ exits() ->
 message_that_a_callback_awaits_is_found(_) ->
     looks([
         {down, fun() -> spawn_monitor(fun exits/0) end, fun({P, _}) -> P ! {exit, gone} end, fun({P, Ref}) ->
-            receive {'DOWN', Ref, process, P, Reason} -> Reason after weir_kit:wait_ms() -> lost end
+            receive {'DOWN', Ref, process, P, Reason} -> Reason after wait_ms() -> lost end
         end},
         {exit, fun() -> spawn_link(fun exits/0) end, fun(P) -> P ! {exit, gone} end, fun(P) ->
-            receive {'EXIT', P, Reason} -> Reason after weir_kit:wait_ms() -> lost end
+            receive {'EXIT', P, Reason} -> Reason after wait_ms() -> lost end
         end},
         {message, fun() -> {self(), make_ref()} end, fun({Server, Ref}) -> Server ! {Ref, value} end, fun({_, Ref}) ->
-            receive {Ref, Value} -> Value after weir_kit:wait_ms() -> lost end
+            receive {Ref, Value} -> Value after wait_ms() -> lost end
         end},
         %% The exit of the port comes behind its status.
         {port, fun port/0, fun(Port) -> true = port_command(Port, "go\n") end, fun(Port) ->
-            Status = receive {Port, {exit_status, S}} -> S after weir_kit:wait_ms() -> lost end,
-            {Status, receive {'EXIT', Port, Reason} -> Reason after weir_kit:wait_ms() -> lost end}
+            Status = receive {Port, {exit_status, S}} -> S after wait_ms() -> lost end,
+            {Status, receive {'EXIT', Port, Reason} -> Reason after wait_ms() -> lost end}
         end},
         {responses, fun requests/0, fun({P, _}) -> P ! go end, fun({_, Requests}) ->
-            {Response, label, Left} = gen_server:receive_response(Requests, weir_kit:wait_ms(), true),
+            {Response, label, Left} = gen_server:receive_response(Requests, wait_ms(), true),
             {Response, gen_server:reqids_size(Left)}
         end},
         {socket, fun socket/0, fun({Peer, _}) -> Peer ! {send, <<"data">>} end, fun({_, Socket}) ->
-            receive {tcp, Socket, Data} -> Data after weir_kit:wait_ms() -> lost end
+            receive {tcp, Socket, Data} -> Data after wait_ms() -> lost end
         end},
         {socket_given_away, fun socket/0, fun({Peer, _}) -> Peer ! {send, <<"data">>} end, fun gives_away/1}
     ] ++ [
         {{response, Name}, fun request/0, fun({P, _}) -> P ! go end, fun({_, Request}) -> Look(Request) end}
      || {Name, Look} <- [
-            {received, fun(Request) -> gen_server:receive_response(Request, weir_kit:wait_ms()) end},
-            {waited, fun(Request) -> gen_server:wait_response(Request, weir_kit:wait_ms()) end},
-            {received_by_weir_server, fun(Request) -> weir_server:receive_response(Request, weir_kit:wait_ms()) end},
+            {received, fun(Request) -> gen_server:receive_response(Request, wait_ms()) end},
+            {waited, fun(Request) -> gen_server:wait_response(Request, wait_ms()) end},
+            {received_by_weir_server, fun(Request) -> weir_server:receive_response(Request, wait_ms()) end},
             {received_at_once, fun(Request) -> gen_server:receive_response(Request, 0) end}
         ]
     ]).
@@ -442,7 +442,7 @@ looks(Before, Behind, Ask, Trigger, Look) ->
         Asked =
             receive
                 {asked, A} -> A
-            after weir_kit:wait_ms() -> error({never, asked, weir_kit:messages()})
+            after wait_ms() -> error({never, asked, weir_kit:messages()})
             end,
         backlog(Pid, fun() ->
             do(Pid, looks, fun(_, #{asked := For} = State) ->
@@ -525,4 +525,4 @@ gives_away({_, Socket}) ->
         receive {'DOWN', Ref, process, Server, _} -> ok end
     end),
     Given = gen_tcp:controlling_process(Socket, Owner),
-    receive {Owner, Data} -> {Given, Data} after weir_kit:wait_ms() -> {Given, lost} end.
+    receive {Owner, Data} -> {Given, Data} after wait_ms() -> {Given, lost} end.

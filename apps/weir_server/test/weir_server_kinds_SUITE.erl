@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [take_messages/0]).
+-import(weir_kit, [take_messages/0, wait_ms/0]).
 -import(weir_server_loop_lib, [
     start/3, stop/1, each/2, held/1, while_held/2, push/1, casts/3, act/2, ask/3, info/1, settle/1, next/0, next/1,
     events/1, handled/1, none_yet/0, down/2, spin/1
@@ -135,13 +135,13 @@ with_state_sees_what_was_sent_before(_) ->
 %% A server that is suspended answers the requests of `sys' alone.
 suspended_server_handles_nothing(_) ->
     each(kinds(), fun(Pid) ->
-        ok = sys:suspend(Pid),
+        ok = sys:suspend(Pid, wait_ms()),
         [send(Pid, N) || N <- lists:seq(1, 20)],
         ask(Pid, ack, ack),
         {ack, {ok, no_statistics}} = next(),
-        #{} = sys:get_state(Pid),
+        #{} = sys:get_state(Pid, wait_ms()),
         none_yet(),
-        ok = sys:resume(Pid),
+        ok = sys:resume(Pid, wait_ms()),
         _ = settle(Pid),
         weir_kit:same(out_of_order, lists:seq(1, 20), numbers(handled(take_messages())))
     end).
@@ -165,9 +165,9 @@ code_change_keeps_what_waits(_) ->
                 [send(Pid, N) || N <- lists:seq(41, 80)]
             end),
             Before = events({suspended, ok}),
-            _ = sys:change_code(Pid, Mod, "1", {do, changed, Change}),
+            _ = sys:change_code(Pid, Mod, "1", {do, changed, Change}, wait_ms()),
             ?assertEqual({code_change, changed}, next()),
-            ok = sys:resume(Pid),
+            ok = sys:resume(Pid, wait_ms()),
             #{handled := #{casts := 105}, dropped := #{casts := 0}} = settle(Pid),
             weir_kit:same(out_of_order, lists:seq(1, 80), numbers(handled(Before ++ take_messages())))
         end)

@@ -5,13 +5,9 @@
 
 -compile([export_all, nowarn_export_all]).
 
-<<<<<<< HEAD
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 -import(weir_server_same, [check/1, check_all/1, check_from/3, result/1, mailbox/0]).
 -import(weir_server_loop_lib, [down/2, is_hibernated/1, release_number/0]).
-=======
--import(weir_kit, [until/1, wait_ms/0]).
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 
 -define(P, weir_server_puppet).
 
@@ -64,9 +60,9 @@ ancestors_and_initial_call(_) ->
         {{F, Name, Registered}, fun(S) ->
             _ = Registered andalso register(a_parent_name, self()),
             Pid = pid(start(S, F, Name, fun ?MODULE:ok/0)),
-            Ancestors = S:call(Pid, fun(_, State) -> {reply, get('$ancestors'), State} end),
+            Ancestors = S:call(Pid, fun(_, State) -> {reply, get('$ancestors'), State} end, wait_ms()),
             Calls = [proc_lib:translate_initial_call(Pid), proc_lib:initial_call(Pid), process_info(Pid, initial_call)],
-            {status, Pid, _, [_, _, Parent | _]} = sys:get_status(Pid),
+            {status, Pid, _, [_, _, Parent | _]} = sys:get_status(Pid, wait_ms()),
             unlink(Pid),
             {Ancestors, Calls, [A =:= self() || A <- Ancestors], Parent =:= self(), Parent =:= Pid, S:stop(Pid)}
         end}
@@ -77,11 +73,11 @@ ancestors_and_initial_call(_) ->
 init_with_backoff_and_another_module(_) ->
     Backoff = {backoff, 1000, 500, 2000},
     {ok, Pid} = weir_server:start(?P, fun() -> {ok, #{}, 60000, Backoff} end, []),
-    ?assertEqual(#{}, weir_server:call(Pid, state)),
+    ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
     [
         begin
             {ok, Another} = weir_server:start(?P, fun() -> {ok, s, infinity, B, weir_server_minimal} end, []),
-            ?assertEqual(ok, weir_server:call(Another, ping)),
+            ?assertEqual(ok, weir_server:call(Another, ping, wait_ms())),
             Continue = fun() -> {ok, s, {continue, x}, B, weir_server_minimal} end,
             {ok, {Third, Ref}} = weir_server:start_monitor(?P, Continue, []),
             ?assertMatch({undef, [{weir_server_minimal, handle_continue, _, _} | _]}, down(Ref, Third))
@@ -238,17 +234,10 @@ options_of_gen_server(_) ->
     ],
     check_all([
         {Given, fun(S) ->
-<<<<<<< HEAD
             {ok, Pid} = S:start(?P, fun ?MODULE:ok/0, Given),
-            pong = S:call(Pid, ?P:answer(pong)),
-            {ok, Log} = sys:log(Pid, get),
-            Statistics = sys:statistics(Pid, get),
-=======
-            {ok, Pid} = S:start(?P, fun() -> {ok, #{}} end, Given),
             pong = S:call(Pid, ?P:answer(pong), wait_ms()),
             {ok, Log} = sys:log(Pid, get, wait_ms()),
             Statistics = sys:statistics(Pid, get, wait_ms()),
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
             {Log, element(1, Statistics), is_list(element(2, Statistics)), S:stop(Pid)}
         end}
      || Given <- Options
@@ -331,7 +320,7 @@ name_as_option(_) ->
     [
         begin
             Pid = pid(weir_server:F(?P, fun ?MODULE:ok/0, Options)),
-            ?assertEqual(#{}, weir_server:call(Ref, state)),
+            ?assertEqual(#{}, weir_server:call(Ref, state, wait_ms())),
             ?assertEqual({error, {already_started, Pid}}, weir_server:F(?P, fun ?MODULE:ok/0, #{name => Given})),
             ?assertEqual(ok, weir_server:stop(Pid))
         end
@@ -344,7 +333,7 @@ name_as_option(_) ->
 started_by_gen(_) ->
     Start = fun(Options) -> gen:start(weir_server, nolink, {local, a_start_name}, ?P, fun ?MODULE:ok/0, Options) end,
     {ok, Pid} = Start([{drain, 5}]),
-    ?assertEqual(#{}, weir_server:call(a_start_name, state)),
+    ?assertEqual(#{}, weir_server:call(a_start_name, state, wait_ms())),
     ok = weir_server:stop(Pid),
     ?assertEqual({error, {bad_option, drain, 0}}, Start([{drain, 0}])),
     ?assertEqual(undefined, whereis(a_start_name)).
@@ -373,22 +362,12 @@ end_of_entering(Enter) ->
 
 enters(_) ->
     Names = [{local, an_entered_name}, {global, {an, entered}}, {via, global, {an, entered}}],
-<<<<<<< HEAD
     check_all([
         {Args, fun(S) ->
             Pid = entering(fun() -> apply(S, enter_loop, [?P | [own(Arg) || Arg <- Args]]) end),
-            State = S:call(Pid, state),
-            {status, Pid, Mod, [_, running, Parent, _, Shown]} = sys:get_status(Pid),
-            {State, Mod, Parent =:= self(), Shown, sys:log(Pid, get), S:stop(an_entered_name)}
-=======
-    weir_server_same:check_all([
-        {What, fun(S) ->
-            {ok, Pid} = entering(fun() -> Enter(S) end),
             State = S:call(Pid, state, wait_ms()),
             {status, Pid, Mod, [_, running, Parent, _, Shown]} = sys:get_status(Pid, wait_ms()),
-            Log = sys:log(Pid, get, wait_ms()),
-            {State, Mod, Parent =:= self(), Shown, Log, S:stop(an_entered_name)}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
+            {State, Mod, Parent =:= self(), Shown, sys:log(Pid, get, wait_ms()), S:stop(an_entered_name)}
         end}
      || Args <- [[[], #{}], [[{debug, [log]}], #{}], [[], #{}, self, infinity]] ++
             [[[], #{}, Name] || Name <- Names] ++ [[[], #{}, Name, {continue, on}] || Name <- Names]
@@ -423,7 +402,6 @@ enter_fails(_) ->
             down(Ref, Pid)
         end}
     ]),
-<<<<<<< HEAD
     [
         ?assertMatch({Reason, [_ | _]}, end_of_entering(fun() -> apply(weir_server, enter_loop, Args) end))
      || {Reason, Args} <- [
@@ -436,135 +414,3 @@ enter_fails(_) ->
     check_from(29, {bad_action, {what, is, this}}, fun(S) ->
         end_of_entering(fun() -> S:enter_loop(?P, [], #{}, {what, is, this}) end)
     end).
-=======
-    Bad = fun(Enter) ->
-        {ok, Pid} = entering(fun() -> receive go -> Enter() end end),
-        Ref = monitor(process, Pid),
-        Pid ! go,
-        receive {'DOWN', Ref, process, Pid, Reason} -> Reason end
-    end,
-    ?assertMatch({{bad_option, drain, 0}, [_ | _]}, Bad(fun() -> weir_server:enter_loop(?P, #{drain => 0}, #{}) end)),
-    ?assertMatch({badarg, [_ | _]}, Bad(fun() -> weir_server:enter_loop(?P, no_list, #{}) end)),
-    ?assertMatch({function_clause, [_ | _]}, Bad(fun() -> weir_server:enter_loop("no module", [], #{}) end)).
-
-%% OTP 29 made an exit of it; weir_server does so on all releases.
-enter_with_bad_action(_) ->
-    Script = fun(S) ->
-        {ok, Pid} = entering(fun() -> receive go -> S:enter_loop(?P, [], #{}, {what, is, this}) end end),
-        Ref = monitor(process, Pid),
-        Pid ! go,
-        receive {'DOWN', Ref, process, Pid, Reason} -> Reason end
-    end,
-    ?assertMatch({{returned, {bad_action, {what, is, this}}}, _}, weir_server_same:run(weir_server, Script)),
-    case list_to_integer(erlang:system_info(otp_release)) of
-        Release when Release >= 29 -> weir_server_same:check(Script);
-        _ -> ok
-    end.
-
-%% What a server knows of where it comes from
-
-ancestors(_) ->
-    weir_server_same:check_all([
-        {{F, Name, Registered}, fun(S) ->
-            _ = Registered andalso register(a_parent_name, self()),
-            Result = start(S, F, Name, ?P, fun() -> {ok, #{}} end, []),
-            Pid = pid(Result),
-            Ancestors = S:call(Pid, fun(_, State) -> {reply, get('$ancestors'), State} end, wait_ms()),
-            {status, Pid, _, [_, _, Parent | _]} = sys:get_status(Pid, wait_ms()),
-            unlink(Pid),
-            {Ancestors, [A =:= self() || A <- Ancestors], Parent =:= self(), Parent =:= Pid, S:stop(Pid)}
-        end}
-     || F <- functions(), Name <- names(), Registered <- [true, false]
-    ]).
-
-initial_call(_) ->
-    weir_server_same:check(fun(S) ->
-        {ok, Pid} = S:start(?P, fun() -> {ok, #{}} end, []),
-        {proc_lib:translate_initial_call(Pid), proc_lib:initial_call(Pid), process_info(Pid, initial_call), S:stop(Pid)}
-    end).
-
-killed_in_init(_) ->
-    weir_server_same:check_all([
-        {{F, Name}, fun(S) ->
-            process_flag(trap_exit, true),
-            Result = start(S, F, Name, ?P, fun() -> exit(self(), kill), receive never -> ok end end, []),
-            {Result, weir_server_same:mailbox()}
-        end}
-     || F <- functions(), Name <- names()
-    ]).
-
-%% What gen_server does not have
-
-%% init_it/6 is what gen calls, with the options as they were given.
-started_by_gen(_) ->
-    {ok, Pid} = gen:start(weir_server, nolink, {local, a_start_name}, ?P, fun() -> {ok, #{}} end, [{drain, 5}]),
-    ?assertEqual(#{}, weir_server:call(a_start_name, state, wait_ms())),
-    ok = weir_server:stop(Pid),
-    ?assertEqual(
-        {error, {bad_option, drain, 0}},
-        gen:start(weir_server, nolink, {local, a_start_name}, ?P, fun() -> {ok, #{}} end, [{drain, 0}])
-    ),
-    ?assertEqual(undefined, whereis(a_start_name)).
-
-%% As Elixir's GenServer has it.
-name_as_option(_) ->
-    [
-        begin
-            Pid = pid(weir_server:F(?P, fun() -> {ok, #{}} end, Options)),
-            ?assertEqual(#{}, weir_server:call(Ref, state, wait_ms())),
-            ?assertEqual(
-                {error, {already_started, Pid}}, weir_server:F(?P, fun() -> {ok, #{}} end, #{name => Given})
-            ),
-            ?assertEqual(ok, weir_server:stop(Pid))
-        end
-     || F <- functions(),
-        {Given, Ref} <- [
-            {a_start_name, a_start_name},
-            {{local, a_start_name}, a_start_name},
-            {{global, {a, start}}, {global, {a, start}}},
-            {{via, global, {a, "via"}}, {via, global, {a, "via"}}}
-        ],
-        Options <- [[{max_queue, 5}, {name, Given}], #{name => Given, max_queue => 5}]
-    ],
-    {ok, Nameless} = weir_server:start(?P, fun() -> {ok, #{}} end, [{name, nil}]),
-    ?assertEqual([], process_info(Nameless, registered_name)),
-    ok = weir_server:stop(Nameless),
-    [
-        ?assertEqual({error, {bad_option, name, Bad}}, weir_server:start(?P, fun() -> {ok, #{}} end, [{name, Bad}]))
-     || Bad <- ["name", <<"name">>, {local, 1}, {a, b, c}, 1]
-    ],
-    ?assertEqual(
-        {error, {bad_option, name, b}},
-        weir_server:start({local, a_start_name}, ?P, fun() -> {ok, #{}} end, [{name, b}])
-    ).
-
-init_with_backoff(_) ->
-    {ok, Pid} = weir_server:start(?P, fun() -> {ok, #{}, 60000, {backoff, 1000, 500, 2000}} end, []),
-    ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
-    ok = weir_server:stop(Pid),
-    [
-        ?assertEqual({error, {bad_return_value, Bad}}, weir_server:start(?P, fun() -> Bad end, []))
-     || Bad <- [
-            {ok, #{}, bad, {backoff, 1000, 500, 2000}},
-            {ok, #{}, infinity, undefined},
-            {ok, #{}, infinity, {backoff, 0, 1, 1}},
-            {ok, #{}, infinity, {backoff, 1, 1, 1}, there_is_no_such_module},
-            {ok, #{}, infinity, undefined, "no module"},
-            {ok, #{}, bad, undefined, ?P}
-        ]
-    ].
-
-init_as_another(_) ->
-    [
-        begin
-            Becomes = fun(Action) -> fun() -> {ok, state, Action, Backoff, weir_server_minimal} end end,
-            {ok, {Pid, Ref}} = weir_server:start_monitor(?P, Becomes({continue, x}), []),
-            %% It has no handle_continue/2.
-            receive {'DOWN', Ref, process, Pid, {undef, [{weir_server_minimal, handle_continue, _, _} | _]}} -> ok end,
-            {ok, Another} = weir_server:start(?P, Becomes(infinity), []),
-            ?assertEqual(ok, weir_server:call(Another, ping, wait_ms())),
-            ok = weir_server:stop(Another)
-        end
-     || Backoff <- [undefined, {backoff, 1000, 1000, 1000}]
-    ].
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87

@@ -6,13 +6,9 @@
 
 -compile([export_all, nowarn_export_all]).
 
-<<<<<<< HEAD
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 -import(weir_server_same, [check/1, check_all/1, check_from/3, result/1, mailbox/0]).
 -import(weir_server_loop_lib, [is_hibernated/1]).
-=======
--import(weir_kit, [until/1, wait_ms/0]).
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 
 -define(P, weir_server_puppet).
 
@@ -31,27 +27,26 @@ with(S, State, Do) ->
 
 %% Runs a message of each sort in the server.
 life(S, Pid) ->
-    pong = S:call(Pid, ?P:answer(pong)),
-    pong = S:call(Pid, fun(From, State) -> S:reply(From, pong), {noreply, State} end),
+    pong = S:call(Pid, ?P:answer(pong), wait_ms()),
+    pong = S:call(Pid, fun(From, State) -> S:reply(From, pong), {noreply, State} end, wait_ms()),
     S:cast(Pid, fun(State) -> {noreply, State#{cast => done}} end),
     Pid ! fun(State) -> {noreply, State, 60000} end,
     Pid ! an_info,
     S:cast(Pid, fun(State) -> {noreply, State, {continue, on}} end),
-    pong = S:call(Pid, fun(_, State) -> {reply, pong, State, {continue, again}} end),
-    pong = S:call(Pid, fun(_, State) -> throw({reply, pong, State}) end).
+    pong = S:call(Pid, fun(_, State) -> {reply, pong, State, {continue, again}} end, wait_ms()),
+    pong = S:call(Pid, fun(_, State) -> throw({reply, pong, State}) end, wait_ms()).
 
 %% ---------------------------------------------------------------- sys
 
 states(_) ->
-<<<<<<< HEAD
     check_all([
         {{When, What}, fun(S) ->
             with(S, fun(Pid) ->
                 _ = First(Pid),
-                {result(fun() -> sys:replace_state(Pid, Replace) end), sys:get_state(Pid)}
+                {result(fun() -> sys:replace_state(Pid, Replace, wait_ms()) end), sys:get_state(Pid, wait_ms())}
             end)
         end}
-     || {When, First} <- [{running, fun(_) -> ok end}, {suspended, fun sys:suspend/1}],
+     || {When, First} <- [{running, fun(_) -> ok end}, {suspended, fun(Pid) -> sys:suspend(Pid, wait_ms()) end}],
         {What, Replace} <- [
             {replaced, fun(State) -> State#{new => x} end}, {raises, fun(_) -> error(oops) end},
             {throws, fun(_) -> throw(oops) end}
@@ -63,49 +58,16 @@ status(_) ->
     check_all([
         {{Name, When}, fun(S) ->
             {ok, Pid} = S:start_link(Name, ?P, fun() -> {ok, #{}} end, [{debug, [{log, 5}]}]),
-            pong = S:call(Pid, ?P:answer(pong)),
+            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
             _ = First(Pid),
-            Statuses = [dictionary_sorted(sys:get_status(Ref)) || Ref <- [Pid, ref(Name)]],
+            Statuses = [dictionary_sorted(sys:get_status(Ref, wait_ms())) || Ref <- [Pid, ref(Name)]],
             unlink(Pid),
             {Statuses, S:stop(Pid)}
-=======
-    weir_server_same:check_all([
-        {Name, fun(S) -> with(S, fun(Pid) -> _ = First(Pid), [Do(Pid), sys:get_state(Pid, wait_ms())] end) end}
-     || {When, First} <- [{running, fun(_) -> ok end}, {suspended, fun(Pid) -> sys:suspend(Pid, wait_ms()) end}],
-        {What, Do} <- [
-            {replace, fun(Pid) -> sys:replace_state(Pid, fun(State) -> State#{new => x} end, wait_ms()) end},
-            {raise, fun(Pid) -> result(fun() -> sys:replace_state(Pid, fun(_) -> error(oops) end, wait_ms()) end) end},
-            {throw, fun(Pid) -> result(fun() -> sys:replace_state(Pid, fun(_) -> throw(oops) end, wait_ms()) end) end}
-        ],
-        Name <- [{When, What}]
-    ]).
-
-status(_) ->
-    Formats = [
-        {?P, #{}},
-        {weir_server_puppet1, #{}},
-        {weir_server_puppet1, #{format => fun(Status) -> Status#{state => hidden} end}},
-        {weir_server_puppet1, #{format => fun(_) -> error(oops) end}},
-        {weir_server_puppet2, #{}},
-        {weir_server_puppet2, #{format => fun(Opt, _) -> {hidden, Opt} end}},
-        {weir_server_puppet2, #{format => fun(_, _) -> error(oops) end}}
-    ],
-    weir_server_same:check_all([
-        {{Mod, State, When}, fun(S) ->
-            with(S, Mod, State, fun(Pid) -> _ = First(Pid), dictionary_sorted(sys:get_status(Pid, wait_ms())) end)
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
         end}
      || Name <- Names,
         {When, First} <- [
-<<<<<<< HEAD
-            {running, fun(_) -> ok end}, {suspended, fun sys:suspend/1},
-            {resumed, fun(Pid) -> [sys:suspend(Pid), sys:resume(Pid)] end}
-=======
-            {running, fun(_) -> ok end},
-            {suspended, fun(Pid) -> sys:suspend(Pid, wait_ms()) end},
-            {called, fun(Pid) -> pong = gen_server:call(Pid, ?P:answer(pong), wait_ms()) end},
+            {running, fun(_) -> ok end}, {suspended, fun(Pid) -> sys:suspend(Pid, wait_ms()) end},
             {resumed, fun(Pid) -> [sys:suspend(Pid, wait_ms()), sys:resume(Pid, wait_ms())] end}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
         ]
     ]).
 
@@ -115,22 +77,6 @@ ref(Name) -> Name.
 dictionary_sorted({status, Pid, Mod, [Dictionary | Rest]}) ->
     {status, Pid, Mod, [lists:sort(Dictionary) | Rest]}.
 
-<<<<<<< HEAD
-=======
-status_of_names(_) ->
-    weir_server_same:check_all([
-        {Name, fun(S) ->
-            {ok, Pid} = S:start_link(Name, ?P, fun() -> {ok, #{}} end, [{debug, [{log, 5}]}]),
-            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
-            Status = sys:get_status(Way(Name, Pid), wait_ms()),
-            unlink(Pid),
-            {dictionary_sorted(Status), S:stop(Pid)}
-        end}
-     || Name <- [{local, a_sys_name}, {global, a_sys_name}, {global, {a, sys}}, {via, global, "a sys name"}],
-        Way <- [fun({local, N}, _) -> N; (Global, _) -> Global end, fun(_, Pid) -> Pid end]
-    ]).
-
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 suspended(_) ->
     check(fun(S) ->
         with(S, fun(Pid) ->
@@ -139,19 +85,11 @@ suspended(_) ->
             Pid ! an_info,
             Request = S:send_request(Pid, state),
             Early = S:wait_response(Request, 0),
-<<<<<<< HEAD
-            Before = sys:get_state(Pid),
-            {exit, {timeout, {_, call, [_, state, 1]}}} = result(fun() -> S:call(Pid, state, 1) end),
-            ok = sys:suspend(Pid),
-            ok = sys:resume(Pid),
-            {Early, Before, S:receive_response(Request, infinity), S:call(Pid, state)}
-=======
             Before = sys:get_state(Pid, wait_ms()),
-            Timeout = result(fun() -> S:call(Pid, state, 1) end),
+            {exit, {timeout, {_, call, [_, state, 1]}}} = result(fun() -> S:call(Pid, state, 1) end),
             ok = sys:suspend(Pid, wait_ms()),
             ok = sys:resume(Pid, wait_ms()),
-            {Early, Before, normal_call(Timeout), S:receive_response(Request, infinity), S:call(Pid, state, wait_ms())}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
+            {Early, Before, S:receive_response(Request, infinity), S:call(Pid, state, wait_ms())}
         end)
     end).
 
@@ -167,15 +105,9 @@ code_changes(_) ->
     ],
     check_all([
         {{Kind, OldVsn}, fun(S) ->
-<<<<<<< HEAD
             with(S, #{code_change => Change}, fun(Pid) ->
-                Running = result(fun() -> sys:change_code(Pid, ?P, OldVsn, extra) end),
-                ok = sys:suspend(Pid),
-=======
-            with(S, ?P, #{code_change => Change}, fun(Pid) ->
                 Running = result(fun() -> sys:change_code(Pid, ?P, OldVsn, extra, wait_ms()) end),
                 ok = sys:suspend(Pid, wait_ms()),
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
                 S:cast(Pid, fun(State) -> {noreply, State#{cast => done}} end),
                 Changed = result(fun() -> sys:change_code(Pid, ?P, OldVsn, extra, wait_ms()) end),
                 ok = sys:resume(Pid, wait_ms()),
@@ -183,59 +115,10 @@ code_changes(_) ->
             end)
         end}
      || {Kind, Change} <- Changes, OldVsn <- ["1", {down, "2"}, undefined]
-<<<<<<< HEAD
-=======
-    ]),
-    weir_server_same:check(fun(S) ->
-        {ok, Pid} = S:start(weir_server_minimal, [], []),
-        ok = sys:suspend(Pid, wait_ms()),
-        Changed = sys:change_code(Pid, weir_server_minimal, "1", extra, wait_ms()),
-        ok = sys:resume(Pid, wait_ms()),
-        {Changed, S:call(Pid, ping, wait_ms()), S:stop(Pid)}
-    end).
-
-%% What happens in the server between two looks of `sys'.
-life(S, Pid) ->
-    pong = S:call(Pid, ?P:answer(pong), wait_ms()),
-    pong = S:call(Pid, fun(From, State) -> S:reply(From, pong), {noreply, State} end, wait_ms()),
-    S:cast(Pid, fun(State) -> {noreply, State#{cast => done}} end),
-    Pid ! fun(State) -> {noreply, State, 60000} end,
-    Pid ! an_info,
-    S:cast(Pid, fun(State) -> {noreply, State, {continue, on}} end),
-    pong = S:call(Pid, fun(_, State) -> {reply, pong, State, {continue, again}} end, wait_ms()),
-    pong = S:call(Pid, fun(_, State) -> throw({reply, pong, State}) end, wait_ms()).
-
-statistics(_) ->
-    weir_server_same:check(fun(S) ->
-        with(S, fun(Pid) ->
-            None = sys:statistics(Pid, get, wait_ms()),
-            ok = sys:statistics(Pid, true, wait_ms()),
-            life(S, Pid),
-            {ok, Statistics} = sys:statistics(Pid, get, wait_ms()),
-            ok = sys:statistics(Pid, false, wait_ms()),
-            {None, [S1 || {Key, _} = S1 <- Statistics, lists:member(Key, [messages_in, messages_out])]}
-        end)
-    end).
-
-logs(_) ->
-    weir_server_same:check_all([
-        {Flag, fun(S) ->
-            with(S, fun(Pid) ->
-                ok = sys:log(Pid, Flag, wait_ms()),
-                life(S, Pid),
-                Log = sys:log(Pid, get, wait_ms()),
-                ok = sys:log(Pid, false, wait_ms()),
-                life(S, Pid),
-                {Log, sys:log(Pid, get, wait_ms())}
-            end)
-        end}
-     || Flag <- [true, {true, 3}, {true, 100}]
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
     ]).
 
 debugging(Config) ->
     File = filename:join(?config(priv_dir, Config), "sys.log"),
-<<<<<<< HEAD
     Self = self(),
     check_all([
         {What, fun(S) ->
@@ -243,39 +126,28 @@ debugging(Config) ->
                 Before = On(Pid),
                 life(S, Pid),
                 Seen = See(Pid),
-                ok = sys:no_debug(Pid),
+                ok = sys:no_debug(Pid, wait_ms()),
                 life(S, Pid),
-                {Before, Seen, sys:log(Pid, get), mailbox()}
+                {Before, Seen, sys:log(Pid, get, wait_ms()), mailbox()}
             end)
         end}
      || {What, On, See} <- [
-            {statistics, fun(Pid) -> {sys:statistics(Pid, get), sys:statistics(Pid, true)} end, fun messages/1},
-            {file, fun(Pid) -> sys:log_to_file(Pid, File) end, fun(Pid) ->
-                ok = sys:log_to_file(Pid, false),
+            {statistics, fun(Pid) -> sys:statistics(Pid, true, wait_ms()) end, fun messages/1},
+            {file, fun(Pid) -> sys:log_to_file(Pid, File, wait_ms()) end, fun(Pid) ->
+                ok = sys:log_to_file(Pid, false, wait_ms()),
                 {ok, Text} = file:read_file(File),
                 without_funs(binary_to_list(Text))
             end},
-            {function, fun(Pid) -> sys:install(Pid, {fun installed/3, Self}) end, fun(_) -> ok end},
-            {done, fun(Pid) -> sys:install(Pid, {an_id, fun(_, _, _) -> done end, []}) end, fun(_) -> ok end}
+            {function, fun(Pid) -> sys:install(Pid, {fun installed/3, Self}, wait_ms()) end, fun(_) -> ok end},
+            {done, fun(Pid) -> sys:install(Pid, {an_id, fun(_, _, _) -> done end, []}, wait_ms()) end, fun(_) -> ok end}
         ] ++ [
-            {{log, Flag}, fun(Pid) -> sys:log(Pid, Flag) end, fun(Pid) -> sys:log(Pid, get) end}
+            {{log, Flag}, fun(Pid) -> sys:log(Pid, Flag, wait_ms()) end, fun(Pid) -> sys:log(Pid, get, wait_ms()) end}
          || Flag <- [true, {true, 3}, {true, 100}]
         ]
     ]).
-=======
-    weir_server_same:check(fun(S) ->
-        with(S, fun(Pid) ->
-            ok = sys:log_to_file(Pid, File, wait_ms()),
-            life(S, Pid),
-            ok = sys:log_to_file(Pid, false, wait_ms()),
-            {ok, Text} = file:read_file(File),
-            without_funs(binary_to_list(Text))
-        end)
-    end).
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 
 messages(Pid) ->
-    {ok, Statistics} = sys:statistics(Pid, get),
+    {ok, Statistics} = sys:statistics(Pid, get, wait_ms()),
     [lists:keyfind(Key, 1, Statistics) || Key <- [messages_in, messages_out]].
 
 installed(Tell, Event, Name) ->
@@ -313,39 +185,6 @@ printed(Starter, Ref) ->
             []
     end.
 
-<<<<<<< HEAD
-=======
-installs(_) ->
-    weir_server_same:check(fun(S) ->
-        Self = self(),
-        Note = fun(Seen, Event, Name) -> Self ! {Name, Event}, [Event | Seen] end,
-        with(S, fun(Pid) ->
-            ok = sys:install(Pid, {Note, []}, wait_ms()),
-            life(S, Pid),
-            ok = sys:remove(Pid, Note, wait_ms()),
-            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
-            ok = sys:install(Pid, {an_id, fun(_, _, _) -> done end, []}, wait_ms()),
-            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
-            weir_server_same:mailbox()
-        end)
-    end).
-
-terminates(_) ->
-    weir_server_same:check_all([
-        {{When, Reason}, fun(S) ->
-            Self = self(),
-            State = #{terminate => fun(Why, _) -> Self ! {terminating, Why} end},
-            {ok, Pid} = S:start(?P, fun() -> {ok, State} end, []),
-            Ref = monitor(process, Pid),
-            _ = First(Pid),
-            ok = sys:terminate(Pid, Reason, wait_ms()),
-            receive {'DOWN', Ref, process, Pid, Down} -> {Down, weir_server_same:mailbox()} end
-        end}
-     || {When, First} <- [{running, fun(_) -> ok end}, {suspended, fun(Pid) -> sys:suspend(Pid, wait_ms()) end}],
-        Reason <- [normal, shutdown, oops]
-    ]).
-
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 unknown_messages(_) ->
     check(fun(S) ->
         with(S, fun(Pid) ->
@@ -365,14 +204,8 @@ unknown_messages(_) ->
 dictionary(_) ->
     check(fun(S) ->
         with(S, fun(Pid) ->
-<<<<<<< HEAD
             life(S, Pid),
-            S:call(Pid, fun(_, State) -> {reply, lists:sort(get()), State} end)
-=======
-            S:cast(Pid, fun(State) -> {noreply, State, 1} end),
-            until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
-            sys:get_state(Pid, wait_ms())
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
+            S:call(Pid, fun(_, State) -> {reply, lists:sort(get()), State} end, wait_ms())
         end)
     end).
 
@@ -385,47 +218,22 @@ exported(_) ->
      || Kind <- [callbacks, optional_callbacks]
     ].
 
-<<<<<<< HEAD
 %% ---------------------------------------------------------------- time-outs and hibernation
-=======
-hibernated(_) ->
-    weir_server_same:check(fun(S) ->
-        with(S, fun(Pid) ->
-            Hibernated = fun() -> until(fun() -> is_hibernated(Pid) end) end,
-            S:cast(Pid, fun(State) -> {noreply, State, hibernate} end),
-            Hibernated(),
-            State = sys:get_state(Pid, wait_ms()),
-            Hibernated(),
-            ok = sys:suspend(Pid, wait_ms()),
-            Hibernated(),
-            S:cast(Pid, fun(St) -> {noreply, St#{cast => done}} end),
-            ok = sys:resume(Pid, wait_ms()),
-            Hibernate = fun(_, St) -> {reply, x, St, hibernate} end,
-            {State, S:call(Pid, state, wait_ms()), S:call(Pid, Hibernate, wait_ms()), Hibernated()}
-        end)
-    end).
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 
 %% A system message starts the time anew, and does not end it.
 timeouts(_) ->
     check_all([
         {{Way, Time}, fun(S) ->
             with(S, fun(Pid) ->
-<<<<<<< HEAD
                 _ = Ask(S, Pid, Time),
-                until(fun() -> sys:get_state(Pid) =/= #{} end),
-                {sys:get_state(Pid), S:call(Pid, state)}
-=======
-                Ask(S, Pid, Time),
                 until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
                 {sys:get_state(Pid, wait_ms()), S:call(Pid, state, wait_ms())}
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
             end)
         end}
      || {Way, Ask} <- [
             {call, fun(S, Pid, Time) -> S:call(Pid, fun(_, State) -> {reply, ok, State, Time} end, wait_ms()) end},
             {later, fun(S, Pid, Time) ->
-                S:call(Pid, fun(F, St) -> S:reply(F, ok), {noreply, St, Time} end, wait_ms())
+                S:call(Pid, fun(F, State) -> S:reply(F, ok), {noreply, State, Time} end, wait_ms())
             end},
             {cast, fun(S, Pid, Time) -> S:cast(Pid, fun(State) -> {noreply, State, Time} end) end},
             {info, fun(_, Pid, Time) -> Pid ! fun(State) -> {noreply, State, Time} end end},
@@ -434,26 +242,12 @@ timeouts(_) ->
             end},
             {after_one_that_a_call_ended, fun(S, Pid, Time) ->
                 S:cast(Pid, fun(State) -> {noreply, State, 60000} end),
-                #{} = S:call(Pid, state),
+                #{} = S:call(Pid, state, wait_ms()),
                 Pid ! fun(State) -> {noreply, State, Time} end
             end}
         ],
         Time <- [0, 1]
-<<<<<<< HEAD
     ]).
-=======
-    ]),
-    %% A message ends the wait; another callback's return begins another one.
-    weir_server_same:check(fun(S) ->
-        with(S, fun(Pid) ->
-            S:cast(Pid, fun(State) -> {noreply, State, 60000} end),
-            State = S:call(Pid, state, wait_ms()),
-            Pid ! fun(St) -> {noreply, St, 0} end,
-            until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
-            {State, S:call(Pid, state, wait_ms())}
-        end)
-    end).
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
 
 hibernates(_) ->
     check_all([
@@ -477,16 +271,8 @@ newer_actions(_) ->
         check_from(29, {Expected, ok}, fun(S) ->
             with(S, fun(Pid) ->
                 S:cast(Pid, fun(State) -> {noreply, State, Action} end),
-<<<<<<< HEAD
-                Expected =:= Comes andalso until(fun() -> sys:get_state(Pid) =/= #{} end),
-                S:call(Pid, state)
-=======
-                case Expected of
-                    Comes -> until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end);
-                    _ -> ok
-                end,
+                Expected =:= Comes andalso until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
                 S:call(Pid, state, wait_ms())
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
             end)
         end)
      || {Expected, Actions} <- [
@@ -506,54 +292,3 @@ newer_actions(_) ->
         ],
         Action <- Actions
     ].
-<<<<<<< HEAD
-=======
-
-newer_actions_refused(_) ->
-    [
-        begin
-            Script = fun(S) ->
-                {ok, Pid} = S:start(?P, fun() -> {ok, #{}} end, []),
-                Ref = monitor(process, Pid),
-                S:cast(Pid, fun(State) -> {noreply, State, Action} end),
-                receive {'DOWN', Ref, process, Pid, Reason} -> Reason end
-            end,
-            {Ended, _} = weir_server_same:run(weir_server, Script),
-            ?assertEqual({returned, {bad_return_value, {noreply, #{}, Action}}}, Ended)
-        end
-     || Action <- [
-            {timeout, -1, x}, {timeout, soon, x}, {timeout, 1, x, y}, {timeout, 1, x, {abs, y}},
-            {timeout, -1, x, {abs, false}}, {timeout, 1, x, [{abs, true} | y]}, {timeout, 1},
-            {timeout, 1, x, [], []}, {hibernate, -1, x}, {hibernate, 1},
-            {timeout, 1.0, x, {abs, true}}
-        ]
-    ].
-
-same_or_expected(Expected, Script) ->
-    case list_to_integer(erlang:system_info(otp_release)) of
-        Release when Release >= 29 -> weir_server_same:check(Script);
-        _ -> ok
-    end,
-    case weir_server_action:is_action({timeout, 1, a_message}) of
-        true -> ?assertEqual(Expected, weir_server_same:run(weir_server, Script));
-        false -> ok
-    end.
-
-%% The server has nothing in the process dictionary but what weir_server:info/1 reads, which is left out.
-dictionary(_) ->
-    weir_server_same:check(fun(S) ->
-        with(S, fun(Pid) ->
-            life(S, Pid),
-            S:call(Pid, fun(_, State) -> {reply, lists:sort(get()), State} end, wait_ms())
-        end)
-    end).
-
-%% Every function that this release's gen_server exports.
-exported(_) ->
-    Own = [{wake_hib, 6}, {module_info, 0}, {module_info, 1}],
-    ?assertEqual([], (gen_server:module_info(exports) -- Own) -- weir_server:module_info(exports)),
-    Callbacks = gen_server:behaviour_info(callbacks),
-    ?assertEqual([], Callbacks -- weir_server:behaviour_info(callbacks)),
-    Optional = gen_server:behaviour_info(optional_callbacks),
-    ?assertEqual([], Optional -- weir_server:behaviour_info(optional_callbacks)).
->>>>>>> 2a9a17aaa23ac95848a7c8ee7cd861e12479cd87
