@@ -224,8 +224,8 @@ system_messages_come_first(_) ->
     ?assertMatch([{state1, _}, {state2, _}, {cast, a}, {cast, b}], Handled),
     stop(Pid).
 
-%% The server handles what is there before the end, however low its priority is, and of what comes later only messages
-%% of a higher priority.
+%% The server handles what is there before the end, however low its priority is. Of later messages the server handles
+%% those of a higher priority than 0, or than the lowest one that is there.
 end_comes_behind_what_is_there(_) ->
     process_flag(trap_exit, true),
     [
@@ -233,15 +233,17 @@ end_comes_behind_what_is_there(_) ->
             Pid = start_link(?MOD, #{trap_exit => true}, []),
             while_held(Pid, fun() ->
                 cast(Pid, 1000, a),
-                cast(Pid, -1000, b),
+                cast(Pid, Lowest, b),
                 End(Pid),
                 cast(Pid, 2000, c),
+                cast(Pid, 3, d),
                 cast(Pid, -2000, never)
             end),
-            ?assertEqual([c, a, b], [Name || {cast, Name} <- events({terminated, Pid, over})]),
+            ?assertEqual(Order, [Name || {cast, Name} <- events({terminated, Pid, over})]),
             take_messages()
         end
-     || End <- [fun(Pid) -> exit(Pid, over) end, fun(Pid) -> Pid ! {system, {self(), ended}, {terminate, over}} end]
+     || {Lowest, Order} <- [{-1000, [c, a, d, b]}, {500, [c, a, b, d]}],
+        End <- [fun(Pid) -> exit(Pid, over) end, fun(Pid) -> Pid ! {system, {self(), ended}, {terminate, over}} end]
     ].
 
 exit_signal_of_another_process_has_a_priority(_) ->

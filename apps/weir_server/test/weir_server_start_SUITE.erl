@@ -71,12 +71,18 @@ ancestors_and_initial_call(_) ->
 
 %% The callback module of the third start is another one, which has no handle_continue/2.
 init_with_backoff_and_another_module(_) ->
-    Backoff = {backoff, 1000, 500, 2000},
-    {ok, Pid} = weir_server:start(?P, fun() -> {ok, #{}, 60000, Backoff} end, []),
-    ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
+    Backoff = {backoff, 3_600_000, 1, 1},
+    {ok, Pid} = weir_server:start(?P, fun() -> {ok, #{}, hibernate, Backoff} end, []),
+    ?assertEqual(#{}, sys:get_state(Pid, wait_ms())),
+    ok = weir_kit:until_waiting(Pid),
+    ?assertNot(is_hibernated(Pid)),
     [
         begin
-            {ok, Another} = weir_server:start(?P, fun() -> {ok, s, infinity, B, weir_server_minimal} end, []),
+            {ok, Another} = weir_server:start(?P, fun() -> {ok, s, hibernate, B, weir_server_minimal} end, []),
+            s = sys:get_state(Another, wait_ms()),
+            B =:= undefined andalso until(fun() -> is_hibernated(Another) end),
+            ok = weir_kit:until_waiting(Another),
+            ?assertEqual(B =:= undefined, is_hibernated(Another)),
             ?assertEqual(ok, weir_server:call(Another, ping, wait_ms())),
             Continue = fun() -> {ok, s, {continue, x}, B, weir_server_minimal} end,
             {ok, {Third, Ref}} = weir_server:start_monitor(?P, Continue, []),
