@@ -7,7 +7,7 @@
 
 -import(weir_kit, [take_messages/0, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
-    start/2, start_link/3, stop/1, held/1, while_held/2, casts/3, ask/3, info/1, settle/1, events/1, handled/1, down/2,
+    start/2, start_link/3, stop/1, held/1, while_held/2, casts/3, ask/3, info/1, settle/1, handled/1, down/2,
     next/0, next/1, none_yet/0
 ]).
 

@@ -15,10 +15,10 @@
 
 -import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
-    hold/1, held/1, release/2, act/2, ask/3, next/1, events/1, spin/1, is_hibernated/1, release_number/0
+    hold/1, held/1, release/2, act/2, ask/3, next/1, events/1, is_hibernated/1, release_number/0
 ]).
 -import(weir_server_programs, [
-    options/0, run/4, backlog/2, do/3, times/2, casts/2, returns/1, request/3, comparable/3, with_states/1, action/2,
+    options/0, run/4, backlog/2, do/3, casts/2, returns/1, request/3, comparable/3, with_states/1, action/2,
     ways/0, ends/3, told/1, next_exit/1, until_more_than/2
 ]).
 

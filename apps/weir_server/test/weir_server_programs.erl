@@ -9,7 +9,7 @@
 -import(weir_kit, [queue_len/1, until/1]).
 -import(weir_server_loop_lib, [hold/1, release/2, ask/3, events/1, spin/1]).
 
--export([options/0, run/4, backlog/2, do/3, times/2, casts/2]).
+-export([options/0, run/4, backlog/2, do/3, casts/2]).
 -export([returns/1, request/3, comparable/3, with_states/1, action/2, times_out/2]).
 -export([ways/0, ends/3, told/1, next_exit/1, until_more_than/2]).
 

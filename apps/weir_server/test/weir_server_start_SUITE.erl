@@ -6,7 +6,7 @@
 -compile([export_all, nowarn_export_all]).
 
 -import(weir_kit, [until/1, wait_ms/0]).
--import(weir_server_same, [check/1, check_all/1, check_from/3, result/1, mailbox/0]).
+-import(weir_server_same, [check_all/1, check_from/3, result/1, mailbox/0]).
 -import(weir_server_loop_lib, [down/2, is_hibernated/1, release_number/0]).
 
 -define(P, weir_server_puppet).
