@@ -114,7 +114,7 @@ batches(_Config) ->
     ok = gen_server:stop(Pid).
 
 flow(_Config) ->
-    [First, TimeLimit, Handle, Limit, AtTheLimit] = guide(flow),
+    [First, TimeLimit, Handle, Limit, AtTheLimit, Plain] = guide(flow),
     {ok, Audit} = gen_server:start_link({local, audit}, worker(guide_audit), [], []),
     {ok, Manager} = gen_event:start_link(),
     Bound = evaluate(First, #{'Line' => "a line", 'Manager' => Manager, 'Event' => opened}),
@@ -126,7 +126,14 @@ flow(_Config) ->
     {ok, Server} = weir_server:start_link(sample, [], []),
     _ = evaluate(AtTheLimit, #{'Server' => Server, 'Message' => hello}),
     [ok = gen_server:stop(Pid) || Pid <- [Audit, Server]],
-    ok = gen_event:stop(Manager).
+    ok = gen_event:stop(Manager),
+    sample = load(Plain, "handle({'$gen_cast', Message}, To) -> To ! {handled, Message}, To."),
+    Test = self(),
+    {Loop, _} = spawn_monitor(fun() -> ok = weir_flow:limit(1), Test ! ready, sample:loop(Test) end),
+    receive ready -> ok end,
+    [ok = weir_flow:cast(Loop, N, #{limit => wait, window => 2}) || N <- [1, 2, 3]],
+    [receive {handled, N} -> ok end || N <- [1, 2, 3]],
+    ok = weir_kit:kill(Loop).
 
 log(_Config) ->
     [First, Shards, Handler, Json, Dated] = guide(log),
