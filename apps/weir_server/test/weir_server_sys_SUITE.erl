@@ -261,30 +261,31 @@ hibernates(_) ->
      || After <- [0, 1], Action <- [infinity, hibernate, {continue, on}, 0, 1]
     ]).
 
-%% gen_server has these actions from OTP 29 on, weir_server on all releases.
+%% gen_server has these actions from OTP 29 on, weir_server on all releases. A time before the start of the runtime ends a
+%% gen_server.
 newer_actions(_) ->
     Now = erlang:monotonic_time(millisecond),
     Past = Now - 1,
     BeforeStart = erlang:convert_time_unit(erlang:system_info(start_time), native, millisecond) - 1,
     Comes = #{infos => [a_message]},
     [
-        check_from(29, {Expected, ok}, fun(S) ->
+        check_from(Release, {Expected, ok}, fun(S) ->
             with(S, fun(Pid) ->
                 S:cast(Pid, fun(State) -> {noreply, State, Action} end),
                 Expected =:= Comes andalso until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
                 S:call(Pid, state, wait_ms())
             end)
         end)
-     || {Expected, Actions} <- [
-            {Comes, [
+     || {Release, Expected, Actions} <- [
+            {29, Comes, [
                 {timeout, 0, a_message}, {timeout, 1, a_message}, {timeout, 1, a_message, {abs, false}},
                 {timeout, 1, a_message, []}, {timeout, Past, a_message, {abs, true}},
                 {timeout, Past, a_message, [{abs, false}, {abs, true}]}, {timeout, 0, a_message, {abs, false}},
                 {timeout, Now + 20, a_message, {abs, true}}, {timeout, 1, a_message, [{abs, true}, {abs, false}]},
-                {timeout, BeforeStart, a_message, {abs, true}}, {hibernate, BeforeStart, a_message, {abs, true}},
                 {hibernate, 0, a_message}, {hibernate, 1, a_message}, {hibernate, Past, a_message, [{abs, true}]}
             ]},
-            {#{}, [
+            {infinity, Comes, [{Kind, BeforeStart, a_message, {abs, true}} || Kind <- [timeout, hibernate]]},
+            {29, #{}, [
                 {timeout, infinity, a_message}, {timeout, 60000, a_message},
                 {timeout, infinity, a_message, {abs, true}}, {timeout, Now + 60000, a_message, {abs, true}},
                 {hibernate, infinity, a_message}, {hibernate, 60000, a_message}
