@@ -261,8 +261,8 @@ hibernates(_) ->
      || After <- [0, 1], Action <- [infinity, hibernate, {continue, on}, 0, 1]
     ]).
 
-%% gen_server has these actions from OTP 29 on, weir_server on all releases. A time before the start of the runtime ends a
-%% gen_server.
+%% gen_server has these actions from OTP 29 on, weir_server on all releases. Only weir_server takes a time before the
+%% start of the runtime.
 newer_actions(_) ->
     Now = erlang:monotonic_time(millisecond),
     Past = Now - 1,
