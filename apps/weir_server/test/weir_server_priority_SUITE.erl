@@ -224,8 +224,8 @@ system_messages_come_first(_) ->
     ?assertMatch([{state1, _}, {state2, _}, {cast, a}, {cast, b}], Handled),
     stop(Pid).
 
-%% The server handles what is there before the end, however low its priority is. Of later messages the server handles
-%% those of a higher priority than 0, or than the lowest one that is there.
+%% The server handles what is there before the end, however low its priority is. The server also handles later messages
+%% if their priority is higher than 0 or than the lowest priority that is there.
 end_comes_behind_what_is_there(_) ->
     process_flag(trap_exit, true),
     [
