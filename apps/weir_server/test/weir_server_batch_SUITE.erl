@@ -292,6 +292,7 @@ messages_of_a_batch_are_logged_one_by_one(_) ->
     ok = sys:log(Pid, true, wait_ms()),
     casts(Pid, 1, 2),
     ok = sys:resume(Pid, wait_ms()),
+    {batch, [{cast, 1}, {cast, 2}]} = next(),
     3 = weir_server:call(Pid, 3, wait_ms()),
     {ok, Log} = sys:log(Pid, get, wait_ms()),
     ?assertMatch(
