@@ -91,6 +91,8 @@
     server_name/0, server_ref/0, start_ret/0, start_mon_ret/0
 ]).
 
+-include("weir_server_message.hrl").
+
 -type from() :: {Client :: pid(), Tag :: reply_tag()}.
 %% Whom to answer: see {@link reply/2}.
 
@@ -324,7 +326,7 @@ enter_loop(Mod, Options, State, ServerName, Action) when is_atom(Mod) ->
 %% @doc As {@link call/3} with a time-out of 5000 milliseconds.
 -spec call(server_ref(), Request :: term()) -> Reply :: term().
 call(Server, Request) ->
-    try gen:call(Server, '$gen_call', Request) of
+    try gen:call(Server, ?CALL_LABEL, Request) of
         {ok, Reply} -> Reply
     catch
         Class:Reason:Stacktrace -> call_failed(Class, Reason, Stacktrace, call, [Server, Request])
@@ -337,7 +339,7 @@ call(Server, Request) ->
 %% Cost: one monitor, two messages.
 -spec call(server_ref(), Request :: term(), timeout()) -> Reply :: term().
 call(Server, Request, Timeout) ->
-    try gen:call(Server, '$gen_call', Request, Timeout) of
+    try gen:call(Server, ?CALL_LABEL, Request, Timeout) of
         {ok, Reply} -> Reply
     catch
         Class:Reason:Stacktrace -> call_failed(Class, Reason, Stacktrace, call, [Server, Request, Timeout])
@@ -436,7 +438,7 @@ info(Server) ->
 -spec waiting() -> non_neg_integer().
 waiting() ->
     {message_queue_len, Mailbox} = process_info(self(), message_queue_len),
-    Mailbox + weir_server_inbox:drained().
+    Mailbox + weir_server_stats:waiting().
 
 %% Requests that are sent now and waited for later
 
@@ -510,7 +512,7 @@ init_it(Starter, Parent, Name, Mod, Args, Options) ->
 
 %% @private
 -spec system_continue(pid(), [sys:dbg_opt()], term()) -> no_return().
-system_continue(Parent, Debug, Misc) -> weir_server_system:continue(Parent, Debug, Misc).
+system_continue(Parent, Debug, Misc) -> weir_server_loop:continue(Parent, Debug, Misc).
 %% @private
 -spec system_terminate(term(), pid(), [sys:dbg_opt()], term()) -> no_return().
 system_terminate(Reason, Parent, Debug, Misc) -> weir_server_system:terminate(Reason, Parent, Debug, Misc).

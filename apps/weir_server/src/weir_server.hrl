@@ -33,14 +33,3 @@
         RaisedClass:RaisedReason:RaisedStack -> {raised, RaisedClass, RaisedReason, RaisedStack}
     end
 ).
-
-%% A message that weir_flow counts: `Counter' is told when it has been handled.
--define(CREDIT(Counter, Message), {'$weir_credit', Counter, Message}).
-
-%% weir_flow's request for an acknowledgement, which is that of `sys:statistics(Pid, get)'. It is answered when
-%% everything before it has been handled.
--define(ACK_REQUEST(From), {system, From, {debug, {statistics, get}}}).
-
-%% What weir_server:info/1 sends to a server that waits for a message, and the question of with_state/2.
--define(PUBLISH_REQUEST(From), {'$weir_publish', From, now}).
--define(WITH_STATE(From, Fun), {'$weir_with_state', From, Fun}).

@@ -3,7 +3,7 @@
 %% On the wire it is ordinary calls, and for with_state/2 one with a label of its own: `{'$weir_with_state', From,
 %% Fun}', whose answer is given when the request's turn comes: `{ok, Fun(State)}', or `{raised, Class, Reason,
 %% Stacktrace}'. A gen_server takes that for an info: the caller waits in vain. info/1 reads what the server has
-%% published (weir_server_inbox); one that waits for a message has not published all, and is sent `{'$weir_publish',
+%% published (weir_server_stats); one that waits for a message has not published all, and is sent `{'$weir_publish',
 %% From, now}'.
 %% @private
 -module(weir_server_client).
@@ -11,6 +11,8 @@
 -export([mcall/1, with_state/2, info/1]).
 
 -export_type([info/0]).
+
+-include("weir_server_message.hrl").
 
 %% How long info/1 waits for a server that waits itself, and for another node, milliseconds.
 -define(SOON_MS, 50).
@@ -92,7 +94,7 @@ node_of(Pid) -> node(Pid).
 %% @doc See {@link weir_server:with_state/2}.
 -spec with_state(weir_server:server_ref(), fun((State :: term()) -> Result)) -> Result | {error, {overload, map()}}.
 with_state(Server, Fun) ->
-    case call(Server, '$weir_with_state', Fun, infinity, {weir_server, with_state, [Server, Fun]}) of
+    case call(Server, ?WITH_STATE_LABEL, Fun, infinity, {weir_server, with_state, [Server, Fun]}) of
         {ok, Result} -> Result;
         {error, {overload, _}} = Refused -> Refused;
         {raised, Class, Raised, Stacktrace} -> erlang:raise(Class, Raised, Stacktrace)
@@ -105,7 +107,7 @@ info(Server) ->
         undefined -> {error, noproc};
         Pid when is_pid(Pid), node(Pid) =:= node() ->
             ok = have_published(process_info(Pid, [status, current_function, message_queue_len]), Pid),
-            weir_server_inbox:info(Pid);
+            weir_server_stats:info(Pid);
         Remote -> info_there(Remote)
     end.
 
@@ -114,7 +116,7 @@ info(Server) ->
 %% time-out anew.
 have_published([{status, waiting}, {current_function, {weir_server_loop, wait, _}}, {message_queue_len, 0}], Pid) ->
     try
-        {ok, ok} = gen:call(Pid, '$weir_publish', now, ?SOON_MS),
+        {ok, ok} = gen:call(Pid, ?PUBLISH_LABEL, now, ?SOON_MS),
         ok
     catch
         exit:_BusyOrDead -> ok

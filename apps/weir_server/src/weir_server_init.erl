@@ -83,7 +83,7 @@ init_it(Starter, Parent, Name, Mod, Args, Options) ->
             Debug = gen:debug_options(Shown, Gen),
             case init(Mod, Args, Conf) of
                 {ok, State, Action, LoopMod, LoopConf} ->
-                    ok = weir_server_inbox:publish_first(LoopConf),
+                    ok = publish_first(LoopConf),
                     proc_lib:init_ack(Starter, {ok, self()}),
                     HibernateAfter = gen:hibernate_after(Gen),
                     weir_server_loop:enter(Parent, Shown, LoopMod, HibernateAfter, LoopConf, State, Action, Debug);
@@ -95,6 +95,9 @@ init_it(Starter, Parent, Name, Mod, Args, Options) ->
             gen:unregister_name(Name),
             weir_server_otp:fail_start(Starter, Error, {exit, Reason})
     end.
+
+%% A process is a weir_server to others from the moment at which its starter learns of it.
+publish_first(#conf{max_queue = Max}) -> weir_server_stats:publish(0, {0, 0, 0}, weir_server_stats:new(Max)).
 
 init(Mod, Args, Conf) ->
     case ?CALLED(Mod:init(Args)) of
@@ -147,7 +150,7 @@ enter_loop(Mod, Options, State, ServerName, Action) ->
             case weir_server_action:is_action(Action) of
                 true ->
                     _ = code:ensure_loaded(Mod),
-                    ok = weir_server_inbox:publish_first(Conf),
+                    ok = publish_first(Conf),
                     Debug = gen:debug_options(Name, Gen),
                     %% How the process keeps its messages is its own business: it has had them before.
                     Own = Conf#conf{queue_data = given},

@@ -31,13 +31,12 @@
 
 -export([enter/8]).
 
-%% for weir_server_system, and for proc_lib:hibernate
--export([resume/5, changed/5]).
--export([wake/3]).
--export([code_loaded/0]).
+%% called by sys, by this module's newest version, by proc_lib:hibernate/3 and by the release handler
+-export([continue/3, resume/5, wake/3, code_loaded/0]).
 
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
+-include("weir_server_message.hrl").
 
 %% Together with ?CALLED, calls that each message would take, which are felt beside what a cast takes.
 -compile({inline, [debug_in/2, debug_noreply/2, debug_out/4, reply/4]}).
@@ -87,20 +86,20 @@ turn(infinity, #server{batch = false} = S, [Message | Chunk], Count, State) when
 turn(Wait, S, [], Count, State) ->
     rest(Wait, S, Count, State);
 turn(Wait, #server{batch = true, parent = Parent, tag = Tag} = S, [Message | More] = Chunk, Count, State) ->
-    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
+    case weir_server_message:is_for_loop(Message, Parent, Tag) of
         %% Those that are for the loop are not polled after, however many there are: they would exceed their 8 bits.
         true -> handle(Message, Wait, counted(Count, S), More, 0, State);
         false -> handle_batch(Chunk, counted(Count, ended(Wait, S)), State)
     end;
 turn(Wait, #server{parent = Parent, tag = Tag} = S, [Message | Chunk], Count, State) when ?SINCE_POLL(Count) < ?POLL ->
-    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
+    case weir_server_message:is_for_loop(Message, Parent, Tag) of
         true -> handle(Message, Wait, S, Chunk, Count, State);
         false -> handle(Message, infinity, ended(Wait, S), Chunk, Count, State)
     end;
 turn(Wait, S, Chunk, Count, State) ->
     #server{inbox = Inbox} = Counted = counted(Count, S),
     case weir_server_inbox:poll(?SINCE_POLL(Count), State, Inbox) of
-        {ok, Urgent, Polled} -> turn(Wait, published(Counted#server{inbox = Polled}), Urgent ++ Chunk, 0, State);
+        {ok, Polled} -> turn(Wait, published(Counted#server{inbox = Polled}), Chunk, 0, State);
         Raised -> raised(Raised, Counted, Chunk, State)
     end.
 
@@ -147,9 +146,9 @@ rest(Wait, #server{direct = true, measured = none} = S, Count, State) ->
     measure(0, Wait, S, Count, State);
 rest(Wait, #server{direct = true, measured = {Began, InARow}, slow = Slow} = S, Count, State) ->
     case os:perf_counter() - Began of
-        Took when Took < Slow -> wait(Wait, polled(S, Count, State), 0, State);
+        Took when Took < Slow -> wait(Wait, polled(S, Count), 0, State);
         _ when InARow + 1 < ?IN_A_ROW -> measure(InARow + 1, Wait, S, Count, State);
-        Took -> backlog(Took, Wait, polled(S, Count, State), State)
+        Took -> backlog(Took, Wait, polled(S, Count), State)
     end;
 rest(Wait, #server{inbox = Inbox} = S, Count, State) ->
     %% A poll for each of the infos that are not drained would cost as much as a cast.
@@ -159,7 +158,7 @@ rest(Wait, #server{inbox = Inbox} = S, Count, State) ->
     end.
 
 rest_polled(Wait, #server{inbox = Inbox} = S, Count, State) ->
-    Polled = #server{inbox = Left} = polled(S, Count, State),
+    Polled = #server{inbox = Left} = polled(S, Count),
     case weir_server_inbox:is_empty(Inbox) of
         false ->
             next([], false, Wait, Polled, State);
@@ -176,23 +175,16 @@ measure(InARow, Wait, S, Count, State) ->
     Measured = S#server{measured = {os:perf_counter(), InARow}},
     wait(Wait, Measured, ?KINDS(Count) + ?POLL_DIRECT - 1, State).
 
-backlog(Took, Wait, #server{direct = true, inbox = Inbox} = S, State) ->
+backlog(Took, Wait, #server{inbox = Inbox} = S, State) ->
     case weir_server_inbox:backlog(Took, Inbox) of
-        {drain, Polled} -> next([], true, Wait, S#server{inbox = Polled}, State);
-        {later, Polled} -> wait(Wait, S#server{inbox = Polled}, 0, State)
-    end;
-%% It takes batches now.
-backlog(_Took, Wait, S, State) ->
-    rest(Wait, S, 0, State).
-
-%% What is done at each poll: counts are told, and it is seen whether the callback module has begun to take batches.
-polled(#server{mod = Mod, batch = Batch} = S, Count, State) ->
-    case erlang:function_exported(Mod, handle_batch, 2) of
-        Batch ->
-            #server{inbox = Inbox} = Counted = counted(Count, S#server{measured = none}),
-            published(Counted#server{inbox = weir_server_inbox:all_handled(Inbox)});
-        _ -> published(served(Mod, S#server{measured = none}, [], Count, State))
+        {drain, Paced} -> next([], true, Wait, S#server{inbox = Paced}, State);
+        later -> wait(Wait, S, 0, State)
     end.
+
+%% Counts and publishes the messages that were handled since the last poll.
+polled(S, Count) ->
+    #server{inbox = Inbox} = Counted = counted(Count, S#server{measured = none}),
+    published(Counted#server{inbox = weir_server_inbox:all_handled(Inbox)}).
 
 %% Publishes the counts before the server waits for a message. A direct server without time-outs does not: publishing
 %% takes a tenth of what a cast takes, so info/1 sends it a request (weir_server_client). A server that is to hibernate
@@ -238,12 +230,12 @@ idle(Action, #server{tag = Tag} = S, Count, State) ->
 arrived(Message, _HadToWait, infinity, #server{direct = true} = S, Count, State) ->
     handle(Message, infinity, S, [], Count, State);
 arrived(Message, _HadToWait, Wait, #server{direct = true, parent = Parent, tag = Tag} = S, Count, State) ->
-    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
+    case weir_server_message:is_for_loop(Message, Parent, Tag) of
         true -> handle(Message, Wait, S, [], Count, State);
         false -> handle(Message, infinity, ended(Wait, S), [], Count, State)
     end;
 arrived(Message, HadToWait, Wait, #server{infos = Infos, parent = Parent, tag = Tag} = S, Count, State) ->
-    case weir_server_mailbox:class(Message, Parent, Tag) of
+    case weir_server_message:class(Message, Parent, Tag) of
         info when not Infos, ?SINCE_POLL(Count) < ?POLL -> turn(Wait, S, [Message], Count, State);
         info when not Infos -> info(Message, HadToWait, Wait, counted(Count, S), State);
         control -> handle(Message, Wait, S, [], Count, State);
@@ -277,7 +269,16 @@ counted(Count, #server{inbox = Inbox} = S) ->
 
 kinds(Count) -> {?KIND(Count, 8), ?KIND(Count, 24), ?KIND(Count, 40)}.
 
-%% @private Goes on after a system message.
+%% @private Goes on after a system message. Called by `sys', through weir_server.
+-spec continue(pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
+continue(Parent, Debug, #suspended{server = Server, wait = Wait, chunk = Chunk, count = Count, state = State} = Left) ->
+    S = Server#server{parent = Parent, debug = Debug},
+    case Left#suspended.changed of
+        false -> turn(Wait, S, Chunk, Count, State);
+        true -> turn(Wait, served(S#server.mod, S, Chunk, Count, State), [], 0, State)
+    end.
+
+%% @private Goes on in the newest version of this module, after code_loaded/0.
 -spec resume(wait(), #server{}, Chunk :: [term()], non_neg_integer(), State :: term()) -> no_return().
 resume(Wait, S, Chunk, Count, State) -> turn(Wait, S, Chunk, Count, State).
 
@@ -343,7 +344,7 @@ awake(Other, Message, Wait, S, State) ->
     common_result(Other, undefined, post_hibernate, ended(Wait, S), [wakes(Message, Wait, S)], 0, State).
 
 %% When the message is met nothing is known of the timer any more, so one that has run out is what it stands for.
-wakes({timeout, Timer, Tag}, {timer, Timer, Message, _}, #server{tag = Tag}) -> Message;
+wakes(?TIMER(Timer, Tag), {timer, Timer, Message, _}, #server{tag = Tag}) -> Message;
 wakes(Message, _Wait, _S) -> Message.
 
 %% The message is where it would be had it come later: in the inbox, and not in the chunk, ahead of more urgent ones.
@@ -355,7 +356,7 @@ woken(Action, Message, #server{inbox = Inbox} = S, State) ->
 
 %% ---------------------------------------------------------------- one message
 
-handle({'$gen_cast', Request} = Message, _Wait, #server{handle_cast = HandleCast} = S0, Chunk, Count, State) ->
+handle(?CAST(Request) = Message, _Wait, #server{handle_cast = HandleCast} = S0, Chunk, Count, State) ->
     S = debug_in(S0, Message),
     case ?CALLED(HandleCast(Request, State)) of
         {returned, {noreply, NewState}} ->
@@ -363,7 +364,7 @@ handle({'$gen_cast', Request} = Message, _Wait, #server{handle_cast = HandleCast
         Result ->
             common_result(Result, undefined, Message, S, Chunk, Count + ?A_CAST, State)
     end;
-handle({'$gen_call', From, Request} = Message, _Wait, #server{handle_call = HandleCall} = S0, Chunk, Count0, State) ->
+handle(?CALL(From, Request) = Message, _Wait, #server{handle_call = HandleCall} = S0, Chunk, Count0, State) ->
     S = debug_in(S0, Message),
     Count = Count0 + ?A_CALL,
     case ?CALLED(HandleCall(Request, From, State)) of
@@ -387,9 +388,9 @@ handle({'$gen_call', From, Request} = Message, _Wait, #server{handle_call = Hand
 handle(?CREDIT(Counter, Message), Wait, S, Chunk, Count, State) ->
     ok = atomics:sub(Counter, 1, 1),
     handle(Message, Wait, S, Chunk, Count, State);
-handle({'EXIT', Parent, Reason} = Message, _Wait, #server{parent = Parent} = S, Chunk, _Count, State) ->
+handle(?EXIT(Parent, Reason) = Message, _Wait, #server{parent = Parent} = S, Chunk, _Count, State) ->
     weir_server_report:stop(Reason, undefined, Message, S, Chunk, State);
-handle({system, From, Request}, Wait, S, Chunk, Count, State) ->
+handle(?SYSTEM(From, Request), Wait, S, Chunk, Count, State) ->
     %% Of no kind, but from the mailbox like others.
     weir_server_system:handle(Request, From, #suspended{
         wait = Wait, server = published(counted(Count, S)), chunk = Chunk, count = ?SINCE_POLL(Count) + 1, state = State
@@ -402,7 +403,7 @@ handle(?PUBLISH_REQUEST(From), Wait, S, Chunk, Count, State) ->
 handle(?WITH_STATE(From, Fun), Wait, S, Chunk, Count, State) ->
     gen:reply(From, guarded(Fun, State)),
     turn(Wait, S, Chunk, Count + ?A_CALL, State);
-handle({timeout, Timer, Tag}, Wait, #server{tag = Tag} = S, Chunk, Count, State) ->
+handle(?TIMER(Timer, Tag), Wait, #server{tag = Tag} = S, Chunk, Count, State) ->
     case Wait of
         {timer, Timer, Message, _} -> act({timeout, 0, Message}, S, Chunk, Count, State);
         %% A message came before.
@@ -454,37 +455,17 @@ common_result({returned, {stop, Reason, NewState}}, From, Message, S, Chunk, _, 
     weir_server_report:stop(Reason, From, Message, S, Chunk, NewState);
 common_result({returned, Other}, From, Message, S, Chunk, _, State) ->
     weir_server_report:stop(bad_return(Other, S), From, Message, S, Chunk, State);
-common_result({raised, Class, Reason, Stacktrace}, From, Message, #server{mod = Mod} = S, Chunk, Count, State) ->
-    case Class =:= error andalso Reason =:= undef andalso replaced_by_batches(Message, Stacktrace, S) of
-        false -> weir_server_report:crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State);
-        Counted -> turn(infinity, served(Mod, S, [Message | Chunk], Count - Counted, State), [], 0, State)
-    end.
+common_result({raised, Class, Reason, Stacktrace}, From, Message, S, Chunk, _, State) ->
+    weir_server_report:crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State).
 
 %% A wrong return of handle_batch/2 may hold the batch.
-bad_return(Returned, #server{batch = true}) -> {bad_return_value, weir_server_batch:hidden(Returned)};
+bad_return(Returned, #server{batch = true}) -> {bad_return_value, weir_server_shape:hidden(Returned)};
 bad_return(Returned, _S) -> {bad_return_value, Returned}.
-
-%% Whether a version with handle_batch/2 in place of the callback for this message was loaded since the last poll; and
-%% as what the message was counted.
-replaced_by_batches({'$gen_call', _, _}, [{Mod, handle_call, [_, _, _], _} | _], S) -> is_replaced(?A_CALL, Mod, S);
-replaced_by_batches({'$gen_cast', _}, [{Mod, handle_cast, [_, _], _} | _], S) -> is_replaced(?A_CAST, Mod, S);
-replaced_by_batches(Message, [{Mod, handle_info, [Message, _], _} | _], S) -> is_replaced(?AN_INFO, Mod, S);
-replaced_by_batches(_Message, _Stacktrace, _S) -> false.
-
-is_replaced(Counted, Mod, #server{mod = Mod, batch = false}) ->
-    erlang:function_exported(Mod, handle_batch, 2) andalso Counted;
-is_replaced(_Counted, _Other, _S) ->
-    false.
 
 %% Another module serves from now on, what was drained included.
 become(Mod, Action, S, Chunk, Count, State) ->
     _ = code:ensure_loaded(Mod),
     act(Action, served(Mod, debug_noreply(S, State), Chunk, Count, State), [], 0, State).
-
-%% @private Goes on with another version of the callback module.
--spec changed(wait(), #server{}, Chunk :: [term()], non_neg_integer(), State :: term()) -> no_return().
-changed(Wait, #server{mod = Mod} = S, Chunk, Count, State) ->
-    turn(Wait, served(Mod, S, Chunk, Count, State), [], 0, State).
 
 %% Another callback module, or another version of it: what was drained is put to it anew. A prioritise callback may
 %% raise an exception for that.
@@ -502,36 +483,30 @@ served(Mod, S0, Chunk, Count, State) ->
 %% ---------------------------------------------------------------- a batch
 
 handle_batch(Chunk, #server{mod = Mod, parent = Parent, tag = Tag, inbox = Inbox} = S0, State) ->
-    {Batch, Others, Kinds, Credits} = weir_server_batch:decode(Chunk, Parent, Tag),
+    {Batch, Others, Kinds, Credits} = weir_server_message:decode_chunk(Chunk, Parent, Tag),
     S = debug_batch(S0#server{inbox = weir_server_inbox:count(Kinds, Inbox)}, Batch),
     case ?CALLED(Mod:handle_batch(Batch, State)) of
         {returned, Returned} ->
             ok = give_back(Credits),
             batch_result(Returned, is_answered(Returned), Batch, S, Others, State);
         {raised, Class, Reason, Stacktrace} ->
-            case Class =:= error andalso Reason =:= undef andalso takes_no_batches(Stacktrace, Mod) of
-                true ->
-                    turn(infinity, served(Mod, S0, Chunk, 0, State), [], 0, State);
-                false ->
-                    ok = give_back(Credits),
-                    Message = weir_server_batch:report_of(Batch),
-                    Raised = weir_server_batch:without_batch(Class, Reason, Stacktrace),
-                    weir_server_report:crash(Raised, undefined, Message, S, Others, State)
-            end
+            ok = give_back(Credits),
+            Message = weir_server_shape:report_of(Batch),
+            Raised = weir_server_shape:without_batch(Class, Reason, Stacktrace),
+            weir_server_report:crash(Raised, undefined, Message, S, Others, State)
     end.
 
 give_back(Credits) -> lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits).
 
-%% Whether a version without handle_batch/2 was loaded since the last poll.
-takes_no_batches([{Mod, handle_batch, [_, _], _} | _], Mod) -> not erlang:function_exported(Mod, handle_batch, 2);
-takes_no_batches(_Stacktrace, _Mod) -> false.
-
 %% Whether it gives replies, and these are.
-is_answered({reply, Replies, _}) -> weir_server_batch:are_replies(Replies);
+is_answered({reply, Replies, _}) -> are_replies(Replies);
 is_answered({reply, Replies, _, Action}) ->
-    weir_server_batch:are_replies(Replies) andalso weir_server_action:is_action(Action);
-is_answered({stop, _, Replies, _}) -> weir_server_batch:are_replies(Replies);
+    are_replies(Replies) andalso weir_server_action:is_action(Action);
+is_answered({stop, _, Replies, _}) -> are_replies(Replies);
 is_answered(_Returned) -> false.
+
+are_replies([{{Pid, _Tag}, _Reply} | Replies]) when is_pid(Pid) -> are_replies(Replies);
+are_replies(Other) -> Other =:= [].
 
 batch_result({reply, Replies, NewState}, true, _, S, Others, _) ->
     turn(infinity, replies(Replies, S, NewState), Others, 0, NewState);
@@ -539,12 +514,12 @@ batch_result({reply, Replies, NewState, Action}, true, _, S, Others, _) ->
     act(Action, replies(Replies, S, NewState), Others, 0, NewState);
 batch_result({stop, Reason, Replies, NewState}, true, Batch, S, Others, _) ->
     try
-        weir_server_report:stop(Reason, undefined, weir_server_batch:report_of(Batch), S, Others, NewState)
+        weir_server_report:stop(Reason, undefined, weir_server_shape:report_of(Batch), S, Others, NewState)
     after
         replies(Replies, S, NewState)
     end;
 batch_result(Returned, false, Batch, S, Others, State) ->
-    Message = weir_server_batch:report_of(Batch),
+    Message = weir_server_shape:report_of(Batch),
     common_result({returned, Returned}, undefined, Message, S, Others, 0, State).
 
 %% ---------------------------------------------------------------- replies
@@ -569,7 +544,7 @@ debug_in(S, Message) -> debug(S, {in, Message}).
 
 debug_batch(#server{debug = []} = S, _) -> S;
 debug_batch(S, Batch) ->
-    lists:foldl(fun(Message, Now) -> debug_in(Now, weir_server_batch:encode(Message)) end, S, Batch).
+    lists:foldl(fun(Message, Now) -> debug_in(Now, weir_server_message:encode(Message)) end, S, Batch).
 
 debug_out(#server{debug = []} = S, _, _, _) -> S;
 debug_out(S, Reply, From, State) -> debug(S, {out, Reply, From, State}).

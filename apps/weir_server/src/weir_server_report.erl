@@ -31,6 +31,7 @@
 -include_lib("kernel/include/logger.hrl").
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
+-include("weir_server_message.hrl").
 
 -type about() :: #{
     name := term(),
@@ -84,11 +85,12 @@ crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State) ->
     about().
 about(From, Message, #server{name = Name, mod = Mod, debug = Debug, inbox = Inbox} = S, Chunk, State) ->
     #server{parent = Parent, tag = Tag} = S,
-    Drained = [
-        weir_server_batch:uncredited(Drained)
-     || Drained <- Chunk ++ weir_server_inbox:to_list(Inbox),
-        not weir_server_mailbox:is_for_loop(Drained, Parent, Tag) orelse element(1, Drained) =:= '$weir_with_state'
-    ],
+    IsShown = fun
+        (?WITH_STATE(_, _)) -> true;
+        (Message0) -> not weir_server_message:is_for_loop(Message0, Parent, Tag)
+    end,
+    Waiting = lists:filter(IsShown, Chunk ++ weir_server_inbox:to_list(Inbox)),
+    Drained = lists:map(fun weir_server_message:uncredited/1, Waiting),
     #{name => Name, mod => Mod, from => From, message => Message, state => State, debug => Debug, drained => Drained}.
 
 %% @doc The reason that `terminate/2' and a failed start see: errors carry their stack trace, exits do not.
@@ -99,7 +101,7 @@ exit_reason(exit, Reason, _) -> Reason.
 terminate(Reason, #{mod := Mod, state := State, drained := Drained} = About) ->
     case erlang:function_exported(Mod, terminate, 2) of
         true ->
-            ok = weir_server_inbox:publish_left(length(Drained)),
+            ok = weir_server_stats:publish_lost(length(Drained)),
             try
                 Mod:terminate(Reason, State)
             catch
@@ -110,10 +112,10 @@ terminate(Reason, #{mod := Mod, state := State, drained := Drained} = About) ->
                     erlang:raise(Class, Raised, Stacktrace)
             after
                 %% The crash report, which shows the dictionary, has what matters elsewhere.
-                weir_server_inbox:unpublish()
+                weir_server_stats:unpublish()
             end;
         false ->
-            weir_server_inbox:unpublish()
+            weir_server_stats:unpublish()
     end.
 
 log_unless_orderly(exit, normal, _, _) -> ok;
@@ -138,13 +140,13 @@ log(Reason, Stacktrace, #{name := Name, mod := Mod, from := From, state := State
         add_drained(weir_server_otp:add_label(Report), About),
         #{
             domain => [otp],
-            report_cb => fun weir_server:format_log/2,
-            error_logger => #{tag => error, report_cb => fun weir_server:format_log/1}
+            report_cb => fun ?MODULE:format_log/2,
+            error_logger => #{tag => error, report_cb => fun ?MODULE:format_log/1}
         }
     ).
 
 %% Of a call gen_server shows the request, of a cast the message.
-last_message(#{from := {_, _}, message := {'$gen_call', _, Request}}) -> Request;
+last_message(#{from := {_, _}, message := ?CALL(_, Request)}) -> Request;
 last_message(#{message := Msg}) -> Msg.
 
 with_stacktrace(Reason, undefined) -> Reason;
@@ -177,7 +179,7 @@ add_drained(Report, #{mod := Mod, drained := Drained}) ->
 
 shown_by(Mod, Opt, Drained) ->
     try
-        Mod:format_message_queue(Opt, [weir_server_batch:message(Msg) || Msg <- Drained])
+        Mod:format_message_queue(Opt, [weir_server_message:decode(Msg) || Msg <- Drained])
     catch
         throw:Shown -> Shown;
         _:_ -> atom_to_list(Mod) ++ ":format_message_queue/2 crashed"
@@ -210,7 +212,7 @@ drained_items([], _, _) ->
     [];
 drained_items(Drained, Mod, State) ->
     Number = {"Drained messages", length(Drained)},
-    First = weir_server_batch:first(Drained),
+    First = weir_server_shape:first(Drained),
     Exported = [Callback || {F, A} = Callback <- hiding_callbacks(), erlang:function_exported(Mod, F, A)],
     case Exported of
         [{format_message_queue, 2} | _] ->
@@ -220,17 +222,17 @@ drained_items(Drained, Mod, State) ->
         [{format_status, 2} | _] ->
             [Number];
         [] ->
-            [Number, {"Message queue", [weir_server_batch:shape(weir_server_batch:message(Msg)) || Msg <- First]}]
+            [Number, {"Message queue", [weir_server_shape:shape(weir_server_message:decode(Msg)) || Msg <- First]}]
     end.
 
 hiding_callbacks() -> [{format_message_queue, 2}, {format_status, 1}, {format_status, 2}].
 
 %% The shape of a message that format_status/1 leaves as it is.
 shown_message(Mod, State, Raw) ->
-    Msg = weir_server_batch:message(Raw),
+    Msg = weir_server_message:decode(Raw),
     case gen:format_status(Mod, normal, #{state => State, message => Msg}, undefined) of
         #{'EXIT' := Failure} -> Failure;
-        #{message := Msg} -> weir_server_batch:shape(Msg);
+        #{message := Msg} -> weir_server_shape:shape(Msg);
         #{message := Shown} -> Shown
     end.
 
@@ -252,9 +254,9 @@ event_state(Mod, State) ->
 
 %% @doc Prints one event of `sys:trace'.
 -spec print_event(io:device(), term(), Name :: term()) -> ok.
-print_event(Device, {in, {'$gen_call', {Client, _}, Request}}, Name) ->
+print_event(Device, {in, ?CALL({Client, _}, Request)}, Name) ->
     io:format(Device, "*DBG* ~tp got call ~tp from ~tw~n", [Name, Request, Client]);
-print_event(Device, {in, {'$gen_cast', Request}}, Name) ->
+print_event(Device, {in, ?CAST(Request)}, Name) ->
     io:format(Device, "*DBG* ~tp got cast ~tp~n", [Name, Request]);
 print_event(Device, {in, Msg}, Name) ->
     io:format(Device, "*DBG* ~tp got ~tp~n", [Name, Msg]);

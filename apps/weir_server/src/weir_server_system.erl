@@ -5,12 +5,12 @@
 %% @private
 -module(weir_server_system).
 
--export([handle/3, continue/3, terminate/4, code_change/4, get_state/1, replace_state/2, format_status/2]).
+-export([handle/3, terminate/4, code_change/4, get_state/1, replace_state/2, format_status/2]).
 
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
 
-%% @doc Handles a system message; the loop goes on by {@link continue/3}.
+%% @doc Handles a system message; the loop goes on by weir_server_loop:continue/3.
 -spec handle(Request :: term(), {pid(), term()}, #suspended{}) -> no_return().
 handle(suspend, From, #suspended{server = #server{parent = Parent, inbox = Inbox} = S, chunk = Chunk} = Suspended) ->
     %% From now on `sys' waits in a receive of its own for what ends or resumes the server: that must not be drained.
@@ -22,16 +22,6 @@ handle(Request, From, Suspended) ->
 
 handle_now(Request, From, #suspended{server = #server{parent = Parent, debug = Debug}, wait = Wait} = Suspended) ->
     sys:handle_system_msg(Request, From, Parent, weir_server, Debug, Suspended, Wait =:= hibernate).
-
-%% @doc Goes on where the message was met.
--spec continue(pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
-continue(Parent, Debug, #suspended{server = Server, chunk = Chunk, count = Count, changed = Changed} = Suspended) ->
-    #suspended{state = State, wait = Wait} = Suspended,
-    S = Server#server{parent = Parent, debug = Debug},
-    case Changed of
-        false -> weir_server_loop:resume(Wait, S, Chunk, Count, State);
-        true -> weir_server_loop:changed(Wait, S, Chunk, Count, State)
-    end.
 
 %% @doc `sys' ends the server.
 -spec terminate(term(), pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
