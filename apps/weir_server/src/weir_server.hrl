@@ -15,9 +15,12 @@
     queue_data = default :: default | given
 }).
 
-%% How many messages are handled between two polls of the mailbox: so many callbacks may pass before one of a higher
-%% priority is met. A poll takes the lock that senders take, so one for each message is dear.
+%% Number of callbacks between two polls of the mailbox: a message of a higher priority may wait for that many. A poll
+%% takes the lock that senders take, so a poll for each message costs too much.
 -define(POLL, 16).
+
+%% The same for a server that takes messages from the mailbox one by one.
+-define(POLL_DIRECT, 64).
 
 %% From how long a callback is slow, nanoseconds. Draining a message costs some 130 ns, which is too much beside less
 %% than this: see weir_server_inbox.

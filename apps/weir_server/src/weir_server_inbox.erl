@@ -32,7 +32,7 @@
 -module(weir_server_inbox).
 
 -export([new/3, remake/3, takes_batches/1, takes_infos/1, is_direct/1, is_empty/1, is_overrun/1, behind/1]).
--export([is_untouched/1, kept/1, to_list/1, publish/3]).
+-export([is_untouched/1, quiet/1, kept/1, to_list/1, publish/3]).
 -export([backlog/2, next/4, poll/3, all_handled/1, keep/3, take_for_sys/2, count/2]).
 
 -export_type([inbox/0, raised/0]).
@@ -152,11 +152,19 @@ may_be_direct(#inbox{}) ->
 -spec is_empty(inbox()) -> boolean().
 is_empty(Inbox) -> kept(Inbox) =:= 0.
 
-%% @doc Returns whether no message has been drained or handed out since the last poll, in an inbox whose server is never
-%% direct.
+%% @doc Returns whether no message has been drained or handed out since the last poll.
 -spec is_untouched(inbox()) -> boolean().
-is_untouched(#inbox{out = 0} = Inbox) -> is_empty(Inbox) andalso not may_be_direct(Inbox);
-is_untouched(#inbox{}) -> false.
+is_untouched(#inbox{out = Out} = Inbox) -> Out =:= 0 andalso is_empty(Inbox).
+
+%% @doc Returns how many infos the server may handle between two polls while its inbox is untouched. A server with a
+%% bound polls often, since many messages may be behind the infos. 0: the server may become direct.
+-spec quiet(inbox()) -> non_neg_integer().
+quiet(#inbox{conf = #conf{max_queue = Max}} = Inbox) ->
+    case may_be_direct(Inbox) of
+        true -> 0;
+        false when Max =:= infinity -> ?POLL_DIRECT;
+        false -> ?POLL
+    end.
 
 %% @doc Returns whether more messages are in the mailbox than the bound of the server allows, if the server has a bound.
 -spec is_overrun(inbox()) -> boolean().

@@ -41,9 +41,6 @@
 %% Together with ?CALLED, calls that each message would take, which are felt beside what a cast takes.
 -compile({inline, [debug_in/2, debug_noreply/2, debug_out/4, reply/4]}).
 
-%% How many messages are handled between two polls of the mailbox while they are taken from it one by one.
--define(POLL_DIRECT, 64).
-
 %% What changes with each message is in one small integer, so that it costs an addition, and no record is made anew
 %% before there is something to do. From the lowest bit: how many messages were handled since the last poll (8 bits),
 %% and how many of each kind since they were last counted in the inbox (16 bits each).
@@ -151,8 +148,8 @@ rest(Wait, #server{direct = true, measured = {Began, InARow}, slow = Slow} = S, 
         Took -> backlog(Took, Wait, polled(S, Count), State)
     end;
 rest(Wait, #server{inbox = Inbox} = S, Count, State) ->
-    %% A poll for each of the infos that are not drained would cost as much as a cast.
-    case ?SINCE_POLL(Count) < ?POLL andalso weir_server_inbox:is_untouched(Inbox) of
+    %% A poll after each info that is not drained would cost as much as a cast.
+    case ?SINCE_POLL(Count) < S#server.quiet andalso weir_server_inbox:is_untouched(Inbox) of
         true -> wait(Wait, S, Count, State);
         false -> rest_polled(Wait, S, Count, State)
     end.
@@ -182,9 +179,9 @@ backlog(Took, Wait, #server{inbox = Inbox} = S, State) ->
     end.
 
 %% Counts and publishes the messages that were handled since the last poll.
-polled(S, Count) ->
-    #server{inbox = Inbox} = Counted = counted(Count, S#server{measured = none}),
-    published(Counted#server{inbox = weir_server_inbox:all_handled(Inbox)}).
+polled(#server{inbox = Inbox} = S, Count) ->
+    Counted = weir_server_inbox:all_handled(weir_server_inbox:count(kinds(Count), Inbox)),
+    published(S#server{inbox = Counted, measured = none}).
 
 %% Publishes the counts before the server waits for a message. A direct server without time-outs does not: publishing
 %% takes a tenth of what a cast takes, so info/1 sends it a request (weir_server_client). A server that is to hibernate
@@ -234,9 +231,11 @@ arrived(Message, _HadToWait, Wait, #server{direct = true, parent = Parent, tag =
         true -> handle(Message, Wait, S, [], Count, State);
         false -> handle(Message, infinity, ended(Wait, S), [], Count, State)
     end;
-arrived(Message, HadToWait, Wait, #server{infos = Infos, parent = Parent, tag = Tag} = S, Count, State) ->
+arrived(Message, HadToWait, Wait, #server{infos = Infos, quiet = Quiet} = S, Count, State) ->
+    #server{parent = Parent, tag = Tag} = S,
     case weir_server_message:class(Message, Parent, Tag) of
-        info when not Infos, ?SINCE_POLL(Count) < ?POLL -> turn(Wait, S, [Message], Count, State);
+        info when not Infos, ?SINCE_POLL(Count) < ?POLL orelse ?SINCE_POLL(Count) < Quiet ->
+            handle(Message, infinity, ended(Wait, S), [], Count, State);
         info when not Infos -> info(Message, HadToWait, Wait, counted(Count, S), State);
         control -> handle(Message, Wait, S, [], Count, State);
         _ -> next([Message], HadToWait, Wait, counted(Count, S), State)
@@ -246,7 +245,7 @@ arrived(Message, HadToWait, Wait, #server{infos = Infos, parent = Parent, tag = 
 info(Message, HadToWait, Wait, #server{inbox = Inbox} = S, State) ->
     case weir_server_inbox:is_overrun(Inbox) of
         true -> next([Message], HadToWait, Wait, S, State);
-        false -> turn(Wait, S, [Message], 0, State)
+        false -> handle(Message, infinity, ended(Wait, S), [], 0, State)
     end.
 
 next(First, HadToWait, Wait, #server{inbox = Inbox} = S, State) ->

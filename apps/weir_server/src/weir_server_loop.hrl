@@ -26,6 +26,8 @@
     batch = false :: boolean(),
     %% Whether infos are drained, too.
     infos = false :: boolean(),
+    %% How many infos the server handles between two polls while nothing is drained: weir_server_inbox:quiet/1.
+    quiet = 0 :: non_neg_integer(),
     pre_hibernate = false :: boolean(),
     post_hibernate = false :: boolean()
 }).
@@ -39,6 +41,7 @@
     handle_info = fun Mod:handle_info/2,
     batch = weir_server_inbox:takes_batches(Inbox),
     infos = weir_server_inbox:takes_infos(Inbox),
+    quiet = weir_server_inbox:quiet(Inbox),
     pre_hibernate = erlang:function_exported(Mod, handle_pre_hibernate, 1),
     post_hibernate = erlang:function_exported(Mod, handle_post_hibernate, 1)
 ).

@@ -106,11 +106,11 @@ take_for_sys(Parent, #order{queue = Queue, len = Len} = Order) ->
 when
     Stats :: weir_server_stats:stats().
 in(Since, Count, Messages, _State, #order{priorities = false, max = infinity, queue = Queue, len = Len} = Order, Stats) ->
-    {ok, Order#order{queue = weir_server_queue:in(Since, 0, 0, Messages, Queue), len = Len + Count}, Stats};
+    {ok, Order#order{queue = weir_server_queue:in(Since, 0, Count, 0, Messages, Queue), len = Len + Count}, Stats};
 in(Since, Count, Messages, _State, #order{priorities = false, queue = Queue} = Order, Stats) ->
     #order{len = Len, bounded = Bounded} = Order,
-    New = length([bounded || Message <- Messages, weir_server_message:is_bounded(Message)]),
-    With = weir_server_queue:in(Since, 0, New, Messages, Queue),
+    New = weir_server_queue:bounded(Messages),
+    With = weir_server_queue:in(Since, 0, Count, New, Messages, Queue),
     {Left, Counted} = bound(Order#order{queue = With, len = Len + Count, bounded = Bounded + New}, Stats),
     {ok, Left, Counted};
 in(Since, _Count, Messages, State, #order{len = Len, bounded = Bounded} = Order, Stats) ->
@@ -124,8 +124,9 @@ in(Since, _Count, Messages, State, #order{len = Len, bounded = Bounded} = Order,
     end.
 
 put_in(Since, Priority, {New, Reversed}, #order{queue = Queue, len = Len, bounded = Bounded} = Order) ->
-    With = weir_server_queue:in(Since, Priority, New, lists:reverse(Reversed), Queue),
-    Order#order{queue = With, len = Len + length(Reversed), bounded = Bounded + New}.
+    Count = length(Reversed),
+    With = weir_server_queue:in(Since, Priority, Count, New, lists:reverse(Reversed), Queue),
+    Order#order{queue = With, len = Len + Count, bounded = Bounded + New}.
 
 %% Drops messages above the bound.
 bound(#order{max = Max, bounded = Bounded} = Order, Stats) when Bounded =< Max ->

@@ -4,22 +4,24 @@
 %% one drain has put in, in the order of their arrival. Messages of a higher priority come out first. A server without
 %% priorities has one level.
 %%
-%% A segment has the number of its bounded messages (weir_server_message:is_bounded/1). drop/3 skips a segment without
-%% bounded messages, so a long row of free messages does not slow the search.
+%% A segment has the number of its messages, and of the bounded ones among them (weir_server_message:is_bounded/1).
+%% drop/3 skips a segment without bounded messages, so a long row of free messages does not slow the search.
 %%
-%% A pure module. Cost: two words for each message, and some twenty for each segment. With P priorities, in/5 takes up
+%% A pure module. Cost: two words for each message, and some twenty for each segment. With P priorities, in/6 takes up
 %% to P steps more.
 %% @private
 -module(weir_server_queue).
 
--export([new/0, lowest/1, in/5, out/3, drop/3, take/2, to_list/1]).
+-export([new/0, lowest/1, in/6, out/3, drop/3, take/2, to_list/1, bounded/1]).
 
 -export_type([queue/0, priority/0]).
 
 -type priority() :: integer() | infinity.
 %% `infinity' is above all others.
 
--type segment() :: {Since :: integer(), Bounded :: non_neg_integer(), [Message :: term(), ...]}.
+-type segment() :: {
+    Since :: integer(), Count :: pos_integer(), Bounded :: non_neg_integer(), [Message :: term(), ...]
+}.
 %% The messages arrived after `Since'.
 
 -opaque queue() :: [{priority(), queue:queue(segment())}].
@@ -34,14 +36,17 @@ new() -> [].
 lowest([]) -> none;
 lowest(Levels) -> element(1, lists:last(Levels)).
 
-%% @doc Puts messages behind the others of their priority. `Bounded' is the number of bounded messages among them.
--spec in(Since :: integer(), priority(), Bounded :: non_neg_integer(), [Message :: term(), ...], queue()) -> queue().
-in(Since, Priority, Bounded, Messages, [{Higher, _} = Level | Levels]) when Higher > Priority ->
-    [Level | in(Since, Priority, Bounded, Messages, Levels)];
-in(Since, Priority, Bounded, Messages, [{Priority, Segments} | Levels]) ->
-    [{Priority, queue:in({Since, Bounded, Messages}, Segments)} | Levels];
-in(Since, Priority, Bounded, Messages, Levels) ->
-    [{Priority, queue:from_list([{Since, Bounded, Messages}])} | Levels].
+%% @doc Puts `Count' messages behind the others of their priority. `Bounded' of them are bounded.
+-spec in(Since, priority(), Count, Bounded, [Message :: term(), ...], queue()) -> queue() when
+    Since :: integer(), Count :: pos_integer(), Bounded :: non_neg_integer().
+in(Since, Priority, Count, Bounded, Messages, Queue) -> in({Since, Count, Bounded, Messages}, Priority, Queue).
+
+in(Segment, Priority, [{Higher, _} = Level | Levels]) when Higher > Priority ->
+    [Level | in(Segment, Priority, Levels)];
+in(Segment, Priority, [{Priority, Segments} | Levels]) ->
+    [{Priority, queue:in(Segment, Segments)} | Levels];
+in(Segment, Priority, Levels) ->
+    [{Priority, queue:from_list([Segment])} | Levels].
 
 %% @doc Takes out the first messages of a queue that is not empty.
 %%
@@ -51,26 +56,42 @@ in(Since, Priority, Bounded, Messages, Levels) ->
 -spec out(N :: pos_integer() | segment, Bytes :: pos_integer() | infinity, queue()) ->
     {Since :: integer(), Count :: pos_integer(), Bounded :: non_neg_integer(), [Message :: term(), ...], queue()}.
 out(segment, _Bytes, Levels) ->
-    {{Since, Bounded, Messages}, Left} = first(Levels),
-    {Since, length(Messages), Bounded, Messages, Left};
+    {{Since, Count, Bounded, Messages}, Left} = first(Levels),
+    {Since, Count, Bounded, Messages, Left};
 out(N, Bytes, Levels) ->
-    {{Since, _, _}, _} = first(Levels),
-    out(N, Bytes, Levels, Since, 0, 0, []).
+    {{Since, _, _, _}, _} = first(Levels),
+    {Count, Bounded, Taken, Left} = out(N, Bytes, Levels, 0, 0, []),
+    {Since, Count, Bounded, lists:append(lists:reverse(Taken)), Left}.
 
-out(N, Bytes, Levels, Since, Count, Bounded, Taken) when N =:= 0; Bytes =< 0; Levels =:= [] ->
-    {Since, Count, Bounded, lists:append(lists:reverse(Taken)), Levels};
-out(N, Bytes, Levels, Since, Count, Bounded, Taken) ->
-    {{Arrived, OfThese, Messages}, Left} = first(Levels),
-    case cut(N, Bytes, Messages) of
-        {Length, BytesLeft, Messages, []} ->
-            out(N - Length, BytesLeft, Left, Since, Count + Length, Bounded + OfThese, [Messages | Taken]);
+out(N, Bytes, Levels, Count, Bounded, Taken) when N =:= 0; Bytes =< 0; Levels =:= [] ->
+    {Count, Bounded, Taken, Levels};
+out(N, infinity, Levels, Count, Bounded, Taken) ->
+    case first(Levels) of
+        {{_, Length, OfThese, Messages}, Left} when Length =< N ->
+            out(N - Length, infinity, Left, Count + Length, Bounded + OfThese, [Messages | Taken]);
+        {Segment, Left} ->
+            {Some, More} = lists:split(N, element(4, Segment)),
+            out_part(N, Some, More, Segment, Levels, Left, Count, Bounded, Taken)
+    end;
+out(N, Bytes, Levels, Count, Bounded, Taken) ->
+    {{_, _, OfThese, Messages} = Segment, Left} = first(Levels),
+    case cut(N, Bytes, Messages, 0, []) of
+        {Length, BytesLeft, Some, []} ->
+            out(N - Length, BytesLeft, Left, Count + Length, Bounded + OfThese, [Some | Taken]);
         {Length, _, Some, More} ->
-            Out = if OfThese =:= 0 -> 0; true -> bounded(Some) end,
-            Rest = put_first({Arrived, OfThese - Out, More}, Levels, Left),
-            {Since, Count + Length, Bounded + Out, lists:append(lists:reverse([Some | Taken])), Rest}
+            out_part(Length, Some, More, Segment, Levels, Left, Count, Bounded, Taken)
     end.
 
-bounded(Messages) -> length([bounded || Message <- Messages, weir_server_message:is_bounded(Message)]).
+%% Puts the rest of a segment back to the level from which it came.
+out_part(Length, Some, More, {Since, All, OfAll, _}, [{Priority, _} | _], Left, Count, Bounded, Taken) ->
+    Out = if OfAll =:= 0 -> 0; true -> bounded(Some) end,
+    Segment = {Since, All - Length, OfAll - Out, More},
+    Rest =
+        case Left of
+            [{Priority, Segments} | Levels] -> [{Priority, queue:in_r(Segment, Segments)} | Levels];
+            Levels -> [{Priority, queue:from_list([Segment])} | Levels]
+        end,
+    {Count + Length, Bounded + Out, [Some | Taken], Rest}.
 
 first([{Priority, Segments} | Levels]) ->
     {{value, Segment}, Left} = queue:out(Segments),
@@ -81,22 +102,6 @@ level(Priority, Segments, Levels) ->
         true -> Levels;
         false -> [{Priority, Segments} | Levels]
     end.
-
-%% Puts the rest of a segment back to the level from which it came.
-put_first(Segment, [{Priority, _} | _], [{Priority, Segments} | Levels]) ->
-    [{Priority, queue:in_r(Segment, Segments)} | Levels];
-put_first(Segment, [{Priority, _} | _], Levels) ->
-    [{Priority, queue:from_list([Segment])} | Levels].
-
-cut(N, infinity, Messages) ->
-    case length(Messages) of
-        Length when Length =< N -> {Length, infinity, Messages, []};
-        _ ->
-            {Some, More} = lists:split(N, Messages),
-            {N, infinity, Some, More}
-    end;
-cut(N, Bytes, Messages) ->
-    cut(N, Bytes, Messages, 0, []).
 
 cut(N, Bytes, Messages, Length, Some) when Length =:= N; Bytes =< 0; Messages =:= [] ->
     {Length, Bytes, lists:reverse(Some), Messages};
@@ -112,28 +117,36 @@ drop(End, N, Levels) -> drop(End, N, lists:reverse(Levels), [], []).
 drop(_End, 0, Higher, Lower, Gone) ->
     {Gone, lists:reverse(Higher, Lower)};
 drop(End, N, [{Priority, Segments} | Higher], Lower, Gone) ->
-    {NowGone, Left} = drop_segments(End, N, in_direction(End, queue:to_list(Segments)), []),
-    Level = level(Priority, queue:from_list(in_direction(End, Left)), Lower),
-    drop(End, N - length(NowGone), Higher, Level, NowGone ++ Gone).
+    {NotYet, NowGone, Left} = drop_segments(End, N, in_direction(End, queue:to_list(Segments)), Gone),
+    drop(End, NotYet, Higher, level(Priority, queue:from_list(in_direction(End, Left)), Lower), NowGone).
 
 in_direction(oldest, List) -> List;
 in_direction(newest, List) -> lists:reverse(List).
 
+%% Returns how many messages are still to be dropped, all dropped messages, and the segments that are left.
 drop_segments(_End, N, Segments, Gone) when N =:= 0; Segments =:= [] ->
-    {Gone, Segments};
-drop_segments(End, N, [{_, 0, _} = Segment | Segments], Gone) ->
-    {NowGone, Left} = drop_segments(End, N, Segments, Gone),
-    {NowGone, [Segment | Left]};
-drop_segments(End, N, [{Since, Bounded, Messages} | Segments], Gone) ->
+    {N, Gone, Segments};
+drop_segments(End, N, [{_, _, 0, _} = Segment | Segments], Gone) ->
+    {NotYet, NowGone, Left} = drop_segments(End, N, Segments, Gone),
+    {NotYet, NowGone, [Segment | Left]};
+drop_segments(oldest, N, [{Since, Count, Bounded, Messages} | Segments], Gone) ->
     Now = min(N, Bounded),
-    {Passed, Rest, MoreGone} = drop_messages(Now, in_direction(End, Messages), [], Gone),
-    {AllGone, Left} = drop_segments(End, N - Now, Segments, MoreGone),
+    {Passed, Rest, MoreGone} = drop_messages(Now, Messages, [], Gone),
+    {NotYet, AllGone, Left} = drop_segments(oldest, N - Now, Segments, MoreGone),
     %% The free messages that the search has passed become a segment without bounded messages.
-    {AllGone, segment(End, Since, 0, lists:reverse(Passed), segment(End, Since, Bounded - Now, Rest, Left))}.
+    Free = length(Passed),
+    With = segment(Since, Count - Now - Free, Bounded - Now, Rest, Left),
+    {NotYet, AllGone, segment(Since, Free, 0, lists:reverse(Passed), With)};
+drop_segments(newest, N, [{Since, Count, Bounded, Messages} | Segments], Gone) ->
+    Now = min(N, Bounded),
+    {Left, MoreGone} = drop_behind(Bounded - Now, Messages, [], Gone),
+    {NotYet, AllGone, Others} = drop_segments(newest, N - Now, Segments, MoreGone),
+    {NotYet, AllGone, segment(Since, Count - Now, Bounded - Now, Left, Others)}.
 
-segment(_End, _Since, _Bounded, [], Segments) -> Segments;
-segment(End, Since, Bounded, Messages, Segments) -> [{Since, Bounded, in_direction(End, Messages)} | Segments].
+segment(_Since, 0, 0, [], Segments) -> Segments;
+segment(Since, Count, Bounded, Messages, Segments) -> [{Since, Count, Bounded, Messages} | Segments].
 
+%% Drops the first `N' bounded messages. Returns the free messages before the last of these in reverse.
 drop_messages(0, Messages, Passed, Gone) ->
     {Passed, Messages, Gone};
 drop_messages(N, [Message | Messages], Passed, Gone) ->
@@ -142,23 +155,43 @@ drop_messages(N, [Message | Messages], Passed, Gone) ->
         false -> drop_messages(N, Messages, [Message | Passed], Gone)
     end.
 
+%% Drops all bounded messages but the first `Keep' of them.
+drop_behind(_Keep, [], Left, Gone) ->
+    {lists:reverse(Left), Gone};
+drop_behind(Keep, [Message | Messages], Left, Gone) ->
+    case weir_server_message:is_bounded(Message) of
+        true when Keep =:= 0 -> drop_behind(0, Messages, Left, [Message | Gone]);
+        true -> drop_behind(Keep - 1, Messages, [Message | Left], Gone);
+        false -> drop_behind(Keep, Messages, [Message | Left], Gone)
+    end.
+
 %% @doc Takes out the free messages that `IsWanted' chooses, in their order. Cost: one pass over all messages.
 -spec take(IsWanted :: fun((Message :: term()) -> boolean()), queue()) -> {[Message :: term()], queue()}.
 take(IsWanted, Levels) ->
+    {Taken, Left} = lists:unzip([take_of(IsWanted, Level) || Level <- Levels]),
+    {lists:append(Taken), lists:append(Left)}.
+
+take_of(IsWanted, {Priority, Segments}) ->
     Parted = [
-        {Priority, [{Since, Bounded, lists:partition(IsWanted, Messages)} || {Since, Bounded, Messages} <- Segments]}
-     || {Priority, Row} <- Levels, Segments <- [queue:to_list(Row)]
+        {Since, Bounded, lists:partition(IsWanted, Messages)}
+     || {Since, _, Bounded, Messages} <- queue:to_list(Segments)
     ],
-    Taken = lists:append([Wanted || {_, Segments} <- Parted, {_, _, {Wanted, _}} <- Segments]),
-    Left = [
-        {Priority, queue:from_list(Segments)}
-     || {Priority, Row} <- Parted,
-        Segments <- [[{Since, Bounded, Messages} || {Since, Bounded, {_, [_ | _] = Messages}} <- Row]],
-        Segments =/= []
-    ],
-    {Taken, Left}.
+    Left = [{Since, length(Ms), Bounded, Ms} || {Since, Bounded, {_, [_ | _] = Ms}} <- Parted],
+    {lists:append([Wanted || {_, _, {Wanted, _}} <- Parted]), level(Priority, queue:from_list(Left), [])}.
 
 %% @doc Returns all messages in the order in which they come out.
 -spec to_list(queue()) -> [Message :: term()].
 to_list(Levels) ->
-    lists:append([Messages || {_, Segments} <- Levels, {_, _, Messages} <- queue:to_list(Segments)]).
+    lists:append([Messages || {_, Segments} <- Levels, {_, _, _, Messages} <- queue:to_list(Segments)]).
+
+%% @doc Returns the number of bounded messages in a list.
+-spec bounded([Message :: term()]) -> non_neg_integer().
+bounded(Messages) -> bounded(Messages, 0).
+
+bounded([Message | Messages], Count) ->
+    case weir_server_message:is_bounded(Message) of
+        true -> bounded(Messages, Count + 1);
+        false -> bounded(Messages, Count)
+    end;
+bounded([], Count) ->
+    Count.

@@ -25,7 +25,7 @@ an_empty_queue_has_no_lowest_priority(_) ->
 
 %% The first segment has 4 messages, two of them bounded.
 out_takes_segments_or_parts(_) ->
-    Queue = ?Q:in(7, 0, 1, [bounded(e), f], ?Q:in(5, 0, 2, [a, bounded(b), c, bounded(d)], ?Q:new())),
+    Queue = ?Q:in(7, 0, 2, 1, [bounded(e), f], ?Q:in(5, 0, 4, 2, [a, bounded(b), c, bounded(d)], ?Q:new())),
     {5, 4, 2, [a, {_, b}, c, {_, d}], Second} = ?Q:out(segment, infinity, Queue),
     {7, 2, 1, [{_, e}, f], Empty} = ?Q:out(segment, infinity, Second),
     ?assertEqual([], ?Q:to_list(Empty)),
@@ -36,7 +36,7 @@ out_takes_segments_or_parts(_) ->
 %% The message at which the size is reached is the last one.
 out_ends_at_bytes(_) ->
     Size = erlang:external_size(<<1:800>>),
-    Queue = ?Q:in(1, 0, 0, [<<N:800>> || N <- [1, 2, 3, 4]], ?Q:new()),
+    Queue = ?Q:in(1, 0, 4, 0, [<<N:800>> || N <- [1, 2, 3, 4]], ?Q:new()),
     {1, 1, 0, [<<1:800>>], _} = ?Q:out(9, 1, Queue),
     {1, 1, 0, [<<1:800>>], _} = ?Q:out(9, Size, Queue),
     {1, 2, 0, [<<1:800>>, <<2:800>>], Left} = ?Q:out(9, Size + 1, Queue),
@@ -62,7 +62,7 @@ work(Free) ->
         fun() ->
             Frees = lists:seq(1, Free),
             Messages = Frees ++ [bounded(N) || N <- lists:seq(1, 2000)] ++ Frees,
-            {_, Queue} = ?Q:drop(oldest, 1, ?Q:in(1, 0, 2000, Messages, ?Q:new())),
+            {_, Queue} = ?Q:drop(oldest, 1, ?Q:in(1, 0, length(Messages), 2000, Messages, ?Q:new())),
             {reductions, Before} = process_info(self(), reductions),
             _ = lists:foldl(fun(_, Q) -> element(2, ?Q:drop(oldest, 1, Q)) end, Queue, lists:seq(1, 1000)),
             {reductions, After} = process_info(self(), reductions),
@@ -105,7 +105,7 @@ step(_, {_, _, Bad} = Acc) when Bad =/= none ->
 step({At, {in, Priority, Kinds}}, {Queue, Model, none}) ->
     Messages = [message(IsBounded, {At, N}) || {N, IsBounded} <- lists:zip(lists:seq(1, length(Kinds)), Kinds)],
     Bounded = length([true || true <- Kinds]),
-    compare(?Q:in(At, Priority, Bounded, Messages, Queue), Model ++ [{Priority, At, M} || M <- Messages]);
+    compare(?Q:in(At, Priority, length(Messages), Bounded, Messages, Queue), Model ++ [{Priority, At, M} || M <- Messages]);
 step({_, {out, _}}, {_, [], none} = Acc) ->
     Acc;
 step({_, {out, N}}, {Queue, Model, none}) ->
@@ -183,7 +183,7 @@ fill(Items) ->
     lists:foldl(
         fun({Message, Priority}, Queue) ->
             Bounded = case Message of {'$gen_cast', _} -> 1; _ -> 0 end,
-            ?Q:in(1, Priority, Bounded, [Message], Queue)
+            ?Q:in(1, Priority, 1, Bounded, [Message], Queue)
         end,
         ?Q:new(),
         Items
