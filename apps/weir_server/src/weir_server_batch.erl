@@ -51,8 +51,8 @@ size(#batch{size = Size}) -> Size.
 -spec bytes(batch()) -> pos_integer() | infinity.
 bytes(#batch{bytes = Bytes}) -> Bytes.
 
-%% @doc Returns how many of `Length' messages in the mailbox fit into a batch that has `Waiting' messages, and adapts the
-%% size of the next batch.
+%% @doc Returns how many of `Length' messages in the mailbox fit into a batch that has `Waiting' messages, and adapts
+%% the size of the next batch.
 -spec room(Length :: non_neg_integer(), Waiting :: non_neg_integer(), batch()) -> {non_neg_integer(), batch()}.
 room(Length, Waiting, #batch{min = Min, max = Max, size = Size} = Batch) ->
     Room = max(0, Size - Waiting),

@@ -1,9 +1,9 @@
 %% @doc The messages that a server has drained from its mailbox and not handled yet.
 %%
-%% The loop holds the value. It asks for the next messages with next/4, and handles them one by one or as a batch. In
-%% between it polls the mailbox with poll/3. A poll drains messages that are in the mailbox when the poll begins. The
-%% loop polls once for ?POLL callbacks, or for each batch, since a poll takes the lock that senders take. With a poll
-%% after each callback, casts from a busy sender cost two to three times as much as with gen_server.
+%% The loop holds the value. The loop asks for the next messages with next/4, and handles them one by one or as a batch.
+%% In between the loop polls the mailbox with poll/3. A poll drains messages that are in the mailbox when the poll
+%% begins. The loop polls once for ?POLL callbacks, or for each batch, since a poll takes the lock that senders take.
+%% With a poll after each callback, casts from a busy sender cost two to three times as much as with gen_server.
 %%
 %% == Which messages are drained ==
 %%
@@ -13,7 +13,7 @@
 %% Requests and questions (weir_server_message) are drained, up to the first other message. That message *stays*: an
 %% info, for which an earlier callback may look in a receive, or a system message. From OTP 28 on, the server puts the
 %% message back into the mailbox with a priority message. On OTP 25 to 27, the inbox keeps the message behind the
-%% drained ones, so a callback does not find it. Nothing more is drained until the message is handled.
+%% drained ones, so a callback does not find it. No more messages are drained until that message is handled.
 %%
 %% If the module exports handle_batch/2 or a prioritise callback, all messages are drained. With `max_queue', all
 %% messages are drained while more messages than `max_queue' wait, since an info hides the calls and casts behind it.
@@ -25,8 +25,8 @@
 %%
 %% == How long messages have waited ==
 %%
-%% The runtime does not tell when a message arrived. It arrived after the mailbox was last known to be empty (`since').
-%% So the longest wait in the counts is an upper bound, which is too long by the time between two polls at most. A
+%% The runtime does not tell when a message arrived. A message arrived after the last time at which the mailbox was
+%% empty (`since'). The longest wait in the counts is an upper bound, too long by the time between two polls at most. A
 %% direct server reads no clock, and the wait begins when a message is drained.
 %% @private
 -module(weir_server_inbox).
@@ -59,7 +59,7 @@
     since :: integer(),
     %% The alias by which the server sends priority messages to itself.
     priority :: reference() | none,
-    %% The place of the message that stays. It is handled behind all drained messages.
+    %% The place of the message that stays. The server handles all drained messages before that message.
     stays = none :: none | in_mailbox | {here, Message :: term()},
     stats :: weir_server_stats:stats()
 }).
@@ -211,8 +211,9 @@ backlog(Took, #inbox{pace = Pace} = Inbox) ->
 %% @doc Returns the next messages to handle: one after the other, or, for a server with handle_batch/2, together. The
 %% messages that were handed out before have been handled.
 %%
-%% `First' is empty, or the message that the loop has just received, if that message is to be drained. `HadToWait' says
-%% whether the mailbox was empty before. `empty': nothing is drained, but a message may be in the mailbox.
+%% `First' has the message that the loop has just received, if the server drains that message; otherwise `First' is
+%% empty. `HadToWait' says whether the mailbox was empty before. If no message is drained, returns `empty'. The mailbox
+%% may have a message then.
 -spec next(First :: [term()], HadToWait :: boolean(), State :: term(), inbox()) ->
     {handle, [Message :: term(), ...], inbox()} | {empty, inbox()} | raised().
 next(First, HadToWait, State, #inbox{since = Before, order = Order, stays = Stays} = Inbox) ->
@@ -237,7 +238,8 @@ hand_out(Now, State, {ok, #inbox{order = Order, batch = Batch, stays = Stays} = 
         {0, {here, Message}} -> {handle, [Message], Inbox#inbox{stays = none}};
         {0, _} -> {empty, Inbox#inbox{batch = weir_server_batch:handed_out(Batch)}};
         {Kept, _} ->
-            case weir_server_batch:lingers(Batch) andalso has_batch(Inbox) andalso weir_server_batch:left(Now, Kept, Batch) of
+            Lingers = weir_server_batch:lingers(Batch) andalso has_batch(Inbox),
+            case Lingers andalso weir_server_batch:left(Now, Kept, Batch) of
                 Left when is_integer(Left), Left > 0 -> linger(Left, State, Inbox);
                 _FalseOrNone -> out(Inbox)
             end

@@ -105,7 +105,8 @@ take_for_sys(Parent, #order{queue = Queue, len = Len} = Order) ->
     | {raised, error | exit, Reason :: term(), erlang:stacktrace() | none, Message :: term(), order(), Stats}
 when
     Stats :: weir_server_stats:stats().
-in(Since, Count, Messages, _State, #order{priorities = false, max = infinity, queue = Queue, len = Len} = Order, Stats) ->
+in(Since, Count, Messages, _State, #order{priorities = false, max = infinity} = Order, Stats) ->
+    #order{queue = Queue, len = Len} = Order,
     {ok, Order#order{queue = weir_server_queue:in(Since, 0, Count, 0, Messages, Queue), len = Len + Count}, Stats};
 in(Since, Count, Messages, _State, #order{priorities = false, queue = Queue} = Order, Stats) ->
     #order{len = Len, bounded = Bounded} = Order,
@@ -161,8 +162,8 @@ one_more(_Info, {Calls, Casts, Infos}) -> {Calls, Casts, Infos + 1}.
 
 %% ---------------------------------------------------------------- priorities
 
-%% Returns the messages in groups: #{Priority => {Bounded, Reversed}}. `Waiting' and `Bounded' are the numbers of messages
-%% and of bounded ones that would wait if the bound had been enforced after each message.
+%% Returns the messages in groups: #{Priority => {Bounded, Reversed}}. `Waiting' and `Bounded' are the numbers of
+%% messages and of bounded ones that would wait if the bound had been enforced after each message.
 place([], _State, _Order, Placed, _Numbers, Stats) ->
     {ok, Placed, Stats};
 place([Message | Messages], State, #order{max = Max} = Order, Placed, {Waiting, Bounded} = Numbers, Stats) ->

@@ -5,13 +5,13 @@
 %% the mailbox one by one, as gen_server does.
 %%
 %% If callbacks take longer, because they work, wait or search the mailbox, draining costs little beside them and keeps
-%% receives short. So a poll may take as long as the callbacks since the last poll have taken. A backlog of 100,000 casts
-%% is out of the mailbox after 3 ms of callbacks.
+%% receives short. Therefore a poll may take as long as the callbacks since the last poll have taken. A backlog of
+%% 100,000 casts is out of the mailbox after 3 ms of callbacks.
 %%
 %% With the option `drain', {Min, Max}, each poll drains Min messages at least, so the server is never direct. No more
-%% than Max drained messages wait. {1, 1} means that nothing is drained. Without the option (`auto') Min is 0. Max is then
-%% ?MAX_OFF_HEAP for a server that keeps messages off the heap, since draining moves messages onto it; otherwise Max is
-%% infinite.
+%% than Max drained messages wait. {1, 1} means that nothing is drained. Without the option (`auto') Min is 0. Max is
+%% then ?MAX_OFF_HEAP for a server that keeps messages off the heap, since draining moves messages onto it; otherwise
+%% Max is infinite.
 %%
 %% Pure, but for the clock: os:perf_counter/0, which costs a third of erlang:monotonic_time/0.
 %% @private

@@ -6,12 +6,17 @@
 
 -export([report_of/1, first/1, shape/1, without_batch/3, hidden/1]).
 
-%% The number of messages that a report shows, the depth and width of terms in it, the bytes of an argument from which
-%% on it shows the shape, and the smallest integer that it does not show.
+%% Number of messages that a report shows.
 -define(SHOWN, 3).
+
+%% Depth and width of the terms in a report.
 -define(DEPTH, 4).
 -define(WIDTH, 8).
+
+%% Bytes from which on a report shows the shape of an argument.
 -define(LARGE, 1000).
+
+%% The smallest integer that a report does not show.
 -define(BIG, (1 bsl 64)).
 
 %% @doc Returns the description of a batch in reports: the number of its messages, and the shapes of the first ones.
