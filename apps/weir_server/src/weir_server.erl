@@ -1,10 +1,10 @@
 %% @doc A `gen_server' that an overload cannot bury. A weir_server drains its mailbox, handles messages in batches or by
 %% priority, and bounds them.
 %%
-%% A drop-in for `gen_server' of OTP 25 to 29: exact on OTP 28 and 29. On OTP 25 to 27 there is one difference, the
-%% first in the list below. The module exports every function of `gen_server', except the internal `wake_hib/6', with
-%% the same arguments, results, exit reasons, log reports and answers to `sys'. A module moves by changing one word.
-%% `gen_server:call/2,3', `sys' and supervisors talk to a weir_server as to any server.
+%% A drop-in for `gen_server' of OTP 25 to 29: exact on OTP 28 and 29, except for priority messages. On OTP 25 to 27
+%% there is one difference, the first in the list below. The module exports every function of `gen_server', except the
+%% internal `wake_hib/6', with the same arguments, results, exit reasons, log reports and answers to `sys'. A module
+%% moves by changing one word. `gen_server:call/2,3', `sys' and supervisors talk to a weir_server as to any server.
 %%
 %% More than `gen_server':
 %% <ul>
