@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [kill/1, queue_len/1, until/1]).
+-import(weir_kit, [kill/1, queue_len/1, until/1, wait_ms/0]).
 -import(weir_flow_test_lib, [async/1, result/1]).
 
 -define(SENDERS, 20).
@@ -82,7 +82,7 @@ sent_by_all(Pid, Window) ->
         fun() -> [ok = weir_flow:cast(Pid, {Sender, N}, Window) || N <- lists:seq(1, ?CASTS)] end
      || Sender <- lists:seq(1, ?SENDERS)
     ]),
-    Seen = weir_server:call(Pid, seen),
+    Seen = weir_server:call(Pid, seen, wait_ms()),
     [
         ok = weir_kit:same(order, lists:seq(1, ?CASTS), [N || {{S, N}, _} <- Seen, S =:= Sender])
      || Sender <- lists:seq(1, ?SENDERS)
@@ -234,7 +234,7 @@ limit_is_given_back(_Config) ->
             ?assertEqual(lists:duplicate(10, ok) ++ [{error, busy}, {error, busy}], Answers),
             ?assertMatch({ok, #{in_flight := 10, busy := 2}}, weir_flow:info(Pid)),
             ok = release(Held),
-            ?assertEqual(lists:seq(1, 10), [N || {{a, N}, _} <- weir_server:call(Pid, seen)]),
+            ?assertEqual(lists:seq(1, 10), [N || {{a, N}, _} <- weir_server:call(Pid, seen, wait_ms())]),
             until(fun() -> in_flight(Pid) =:= 0 end),
             ok = weir_flow:cast(Pid, {a, 11}, #{limit => busy}),
             ok = weir_server:stop(Pid)
@@ -256,7 +256,7 @@ limit_and_bound(_Config) ->
                 {ok, #{waiting := Waiting}} = weir_server:info(Pid),
                 Waiting =:= 0
             end),
-            Seen = [N || {{a, N}, _} <- weir_server:call(Pid, seen)],
+            Seen = [N || {{a, N}, _} <- weir_server:call(Pid, seen, wait_ms())],
             {ok, #{handled := #{casts := Handled}, dropped := #{casts := Dropped}}} = weir_server:info(Pid),
             %% The cast that holds the server was handled too.
             ok = weir_kit:same(handled_or_dropped, {length(Seen) + 1, 20}, {Handled, length(Seen) + Dropped}),
@@ -275,7 +275,7 @@ limit_waits(_Config) ->
             ok = weir_flow:limit(Pid, 4),
             Cast = fun(N) -> fun() -> ok = weir_flow:cast(Pid, {a, N}, #{limit => wait}) end end,
             _ = weir_kit:in_parallel([Cast(N) || N <- lists:seq(1, 300)]),
-            Seen = weir_server:call(Pid, seen),
+            Seen = weir_server:call(Pid, seen, wait_ms()),
             ok = weir_kit:same(seen, lists:seq(1, 300), lists:sort([N || {{a, N}, _} <- Seen])),
             until(fun() -> in_flight(Pid) =:= 0 end),
             ok = weir_server:stop(Pid)

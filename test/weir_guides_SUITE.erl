@@ -114,19 +114,26 @@ batches(_Config) ->
     ok = gen_server:stop(Pid).
 
 flow(_Config) ->
-    [First, TimeLimit, Handle, Limit, AtTheLimit] = guide(flow),
+    [First, TimeLimit, Handle, Limit, AtTheLimit, Plain] = guide(flow),
     {ok, Audit} = gen_server:start_link({local, audit}, worker(guide_audit), [], []),
     {ok, Manager} = gen_event:start_link(),
     Bound = evaluate(First, #{'Line' => "a line", 'Manager' => Manager, 'Event' => opened}),
     ?assertEqual({ok, 1}, bound('N', Bound)),
     _ = evaluate(TimeLimit, #{'Line' => "a line"}, #{count_dropped => fun() -> error(dropped) end}),
     _ = evaluate(Handle, #{'A' => "a", 'B' => "b"}),
-    ?assertEqual({ok, 4}, gen_server:call(audit, count)),
+    ?assertEqual({ok, 4}, gen_server:call(audit, count, weir_kit:wait_ms())),
     sample = load(Limit, "handle_call(_, _, S) -> {reply, ok, S}. handle_cast(_, S) -> {noreply, S}."),
     {ok, Server} = weir_server:start_link(sample, [], []),
     _ = evaluate(AtTheLimit, #{'Server' => Server, 'Message' => hello}),
     [ok = gen_server:stop(Pid) || Pid <- [Audit, Server]],
-    ok = gen_event:stop(Manager).
+    ok = gen_event:stop(Manager),
+    sample = load(Plain, "handle({'$gen_cast', Message}, To) -> To ! {handled, Message}, To."),
+    Test = self(),
+    {Loop, _} = spawn_monitor(fun() -> ok = weir_flow:limit(1), Test ! ready, sample:loop(Test) end),
+    receive ready -> ok end,
+    [ok = weir_flow:cast(Loop, N, #{limit => wait, window => 2}) || N <- [1, 2, 3]],
+    [receive {handled, N} -> ok end || N <- [1, 2, 3]],
+    ok = weir_kit:kill(Loop).
 
 log(_Config) ->
     [First, Shards, Handler, Json, Dated] = guide(log),
@@ -165,14 +172,14 @@ mailbox(_Config) ->
     sample = load(Batch, "init(Db) -> {ok, #{db => Db}}."),
     {ok, Batches} = weir_server:start_link(sample, self(), []),
     ok = weir_server:cast(Batches, {insert, {row, 1}}),
-    ok = weir_server:call(Batches, flush),
+    ok = weir_server:call(Batches, flush, weir_kit:wait_ms()),
     receive {rows, Rows} -> ?assertEqual([{row, 1}], Rows) end,
     ok = gen_server:stop(Batches),
     sample = load(Priorities, served()),
     ?assertEqual({10, 0}, {sample:prioritise_call(health, from, 0, s), sample:prioritise_call(other, from, 0, s)}),
     ?assertEqual([0, drop], [sample:prioritise_cast({sample, 1}, Waiting, s) || Waiting <- [5000, 5001]]),
     {ok, Prioritised} = weir_server:start_link(sample, [], []),
-    {answer, health} = weir_server:call(Prioritised, health),
+    {answer, health} = weir_server:call(Prioritised, health, weir_kit:wait_ms()),
     meter = worker(meter),
     _ = evaluate(Overload),
     [ok = gen_server:stop(Pid) || Pid <- [Server, Prioritised, meter]].
@@ -420,7 +427,7 @@ gen_batch_server(_Config) ->
     ?assert(parses(Before)),
     sample = load(After, "init([]) -> {ok, state}. write([\"a line\"], state) -> ok."),
     {ok, Pid} = sample:start_link(),
-    ok = weir_server:call(Pid, {record, "a line"}),
+    ok = weir_server:call(Pid, {record, "a line"}, weir_kit:wait_ms()),
     ok = gen_server:stop(Pid).
 
 gen_server2(_Config) ->
@@ -428,7 +435,7 @@ gen_server2(_Config) ->
     ?assert(parses(Before)),
     sample = load("-module(sample).\n-compile(export_all).\n-record(state, {}).\n" ++ After, called()),
     {ok, Pid} = sample:start_link(),
-    {answer, anything} = weir_server:call(Pid, anything),
+    {answer, anything} = weir_server:call(Pid, anything, weir_kit:wait_ms()),
     ok = gen_server:stop(Pid).
 
 gen_socket(_Config) ->
@@ -464,7 +471,10 @@ gproc_pool(_Config) ->
     {ok, Pid} = gen_server:start_link(worker(jobs_worker), [], []),
     Connected = replace(After, "weir_gproc_pool:connect_worker(jobs, a)", "in_worker()"),
     Bound = evaluate(Connected, #{'Job' => job}, #{
-        in_worker => fun() -> gen_server:call(Pid, {run, fun() -> weir_gproc_pool:connect_worker(jobs, a) end}) end
+        in_worker => fun() ->
+            Connect = fun() -> weir_gproc_pool:connect_worker(jobs, a) end,
+            gen_server:call(Pid, {run, Connect}, weir_kit:wait_ms())
+        end
     }),
     ?assertEqual({ok, {answer, job}}, bound('Reply', Bound)),
     ok = gen_server:stop(Pid).

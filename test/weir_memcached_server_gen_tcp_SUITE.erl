@@ -18,7 +18,8 @@ init_per_suite(Config) ->
 end_per_suite(_Config) -> ok.
 
 built_without_nif(Config) ->
-    ?assertEqual(gen_tcp, with_peer(Config, fun(Peer) -> peer:call(Peer, weir_socket, backend, []) end)).
+    Backend = fun(Peer) -> peer:call(Peer, weir_socket, backend, [], weir_kit:wait_ms()) end,
+    ?assertEqual(gen_tcp, with_peer(Config, Backend)).
 
 reads_slowly(Config) -> passes(Config, weir_memcached_server_conn_SUITE, [?FUNCTION_NAME]).
 

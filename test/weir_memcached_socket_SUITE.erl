@@ -9,7 +9,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 -import(weir_socket_test_lib, [held/0, socket_descriptors/0]).
 
 all() ->
@@ -158,7 +158,7 @@ received(Socket) ->
 %% A look behind the interface: a connection's state has it in its link.
 socket(C) ->
     [#{pid := Connection}] = weir_memcached_test:connections(C),
-    Links = [Link || Link <- tuple_to_list(sys:get_state(Connection)), is_tuple(Link)],
+    Links = [Link || Link <- tuple_to_list(sys:get_state(Connection, wait_ms())), is_tuple(Link)],
     [Socket] = [Field || Link <- Links, {'$inet', weir_socket, _} = Field <- tuple_to_list(Link)],
     Socket.
 

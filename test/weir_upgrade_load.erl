@@ -180,11 +180,11 @@ purged_while_asked(Request, Module, File) ->
     [Cache] = [Name || {weir_memcached, cache, _Server} = Name <- weir_pool:pools()],
     {ok, Workers} = weir_pool:workers(Cache),
     Conns = [Conn || {_Slot, Conn} <- Workers],
-    [ok = sys:suspend(Conn) || Conn <- Conns],
+    [ok = sys:suspend(Conn, weir_kit:wait_ms()) || Conn <- Conns],
     {Caller, Ref} = spawn_monitor(fun() -> exit({answered, Request()}) end),
     ok = weir_kit:until_waiting(Caller),
     {module, Module} = code:load_abs(File),
-    _ = spawn(fun() -> [ok = sys:resume(Conn) || Conn <- Conns] end),
+    _ = spawn(fun() -> [ok = sys:resume(Conn, weir_kit:wait_ms()) || Conn <- Conns] end),
     ok = purged(Module),
     receive
         {'DOWN', Ref, process, Caller, Outcome} -> Outcome

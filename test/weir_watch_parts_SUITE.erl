@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 
 -define(APPS, [weir_memcached_server, weir_memcached, weir_cluster, weir_log, weir_flow, weir_pool, weir_server,
     weir_socket]).
@@ -94,13 +94,13 @@ suspended_writer(Config) ->
     Silent = <<"\nweir_watch_left_out{part=\"logs\"} 1\n">>,
     until(fun() -> binary:match(iolist_to_binary(weir_watch_metrics:text()), Silent) =/= nomatch end),
     ?assertEqual(nomatch, binary:match(iolist_to_binary(weir_watch_metrics:text()), <<"weir_log_">>)),
-    ok = sys:resume(Writer),
+    ok = sys:resume(Writer, wait_ms()),
     #{logs := [#{name := audit}]} = complete().
 
 suspended(Conf) ->
     {ok, _} = weir_log:open(audit, #{file => file(Conf, "audit.log")}),
     {ok, #{shards := [#{writer := Writer}]}} = weir_log:info(audit),
-    ok = sys:suspend(Writer),
+    ok = sys:suspend(Writer, wait_ms()),
     Writer.
 
 %% Who keeps what was asked does not fill the mailbox of one that hangs: it is asked once in ten seconds.
@@ -117,7 +117,7 @@ silent_are_asked_later(Config) ->
     ),
     ?assert(weir_kit:queue_len(Writer) =< 1 + (erlang:monotonic_time(millisecond) - Begin) div 10_000),
     %% When the log is gone nothing is kept of it.
-    ok = sys:resume(Writer),
+    ok = sys:resume(Writer, wait_ms()),
     ok = weir_log:close(audit),
     LeftOut = fun() -> maps:get(left_out, element(1, weir_watch_parts:ask(Asked, []))) end,
     until(fun() -> maps:get(logs, LeftOut(), none) =:= 0 end).

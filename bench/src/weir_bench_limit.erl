@@ -83,9 +83,7 @@ rate(Senders, Ms, Turns, Start, Send) ->
     {ok, Pid} = Start({Turns, Counters}),
     Crowd = spawn(fun() ->
         _ = [spawn_link(fun() -> send(0, Pid, Send) end) || _ <- lists:seq(1, Senders)],
-        receive
-        after infinity -> ok
-        end
+        receive stop -> ok end
     end),
     ok = timer:sleep(?WARM_UP_MS),
     {Began, Before} = {erlang:monotonic_time(), handled(Counters)},

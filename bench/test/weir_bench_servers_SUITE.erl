@@ -17,10 +17,10 @@ one_by_one(_) ->
     [
         begin
             Pid = weir_bench_servers:start(Server, weir_bench_echo, [], []),
-            ?assertEqual({Server, x}, Server:call(Pid, {Server, x})),
+            ?assertEqual({Server, x}, Server:call(Pid, {Server, x}, wait_ms())),
             [ok = Server:cast(Pid, N) || N <- lists:seq(1, 1_000)],
             Pid ! message,
-            ?assertEqual(1_000, Server:call(Pid, count)),
+            ?assertEqual(1_000, Server:call(Pid, count, wait_ms())),
             ok = Server:stop(Pid)
         end
      || Server <- one_by_one_servers()
@@ -31,8 +31,8 @@ batches(_) ->
         begin
             Pid = weir_bench_servers:start(Server, weir_bench_batcher, Server, []),
             [ok = Server:cast(Pid, N) || N <- lists:seq(1, 1_000)],
-            ?assertEqual(1_000, Server:call(Pid, count)),
-            ?assertEqual(1_000, Server:call(Pid, count)),
+            ?assertEqual(1_000, Server:call(Pid, count, wait_ms())),
+            ?assertEqual(1_000, Server:call(Pid, count, wait_ms())),
             ok = weir_bench_servers:stop(Pid)
         end
      || Server <- batch_servers()

@@ -16,7 +16,7 @@
 
 -export_type([sizes/0]).
 
--define(SIZES, #{processes => 1_000, each => 50}).
+-define(SIZES, #{processes => 1_000, each => 25}).
 -define(ID, weir_demo_log).
 %% A busy machine may take more than the five seconds that a process waits otherwise.
 -define(PATIENT, #{timeout => infinity}).

@@ -16,7 +16,7 @@
 
 -define(SIZES, #{
     senders => 500,
-    each => 160,
+    each => 80,
     burst => 4,
     pause_ms => 20,
     work => 4_096,

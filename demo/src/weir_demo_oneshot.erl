@@ -12,7 +12,7 @@
 
 -export_type([sizes/0]).
 
--define(SIZES, #{callers => 25_000, more => 100_000, plain_ms => 4_000}).
+-define(SIZES, #{callers => 25_000, more => 50_000, plain_ms => 2_000}).
 
 %% Before anything is measured, so that the first measurement does not pay for loading code and for memory that the node
 %% and memcached get from the operating system once.

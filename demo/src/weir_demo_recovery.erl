@@ -18,7 +18,7 @@
 -define(REQUEST_TIMEOUT, 20_000).
 -define(SAMPLE_MS, 50).
 
--define(SIZES, #{callers => 1_000, before_ms => 3_000, down_ms => 1_000, after_ms => 2_000}).
+-define(SIZES, #{callers => 1_000, before_ms => 1_500, down_ms => 500, after_ms => 1_000}).
 
 -type sizes() :: #{
     callers := pos_integer(),

@@ -13,7 +13,7 @@
 
 -export_type([sizes/0]).
 
--define(SIZES, #{rounds => 3, connections => 64, warm_ms => 200, ms => 600}).
+-define(SIZES, #{rounds => 3, connections => 64, warm_ms => 200, ms => 400}).
 
 %% Faults that are shown; all are counted.
 -define(EXAMPLES, 2).

@@ -39,6 +39,6 @@ meter_notices(_) ->
 readings(Messages) ->
     {ok, Pid} = gen_server:start(weir_demo_meter, 10, []),
     [ok = gen_server:cast(Pid, Message) || Message <- Messages],
-    Readings = gen_server:call(Pid, readings),
+    Readings = gen_server:call(Pid, readings, weir_kit:wait_ms()),
     ok = gen_server:stop(Pid),
     Readings.

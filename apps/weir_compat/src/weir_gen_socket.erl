@@ -28,22 +28,22 @@
 %% <li>`{active, once}' and `{active, N}' leave the socket passive when they have run out. {@link recv/2} then works; in
 %%     gen_socket it returned `einval'. `{active, N}' takes up to 32767.</li>
 %% <li>`{tcp_closed, Socket}' follows `{tcp_error, Socket, Reason}'.</li>
-%% <li>{@link controlling_process/2} moves the messages that are in the caller's mailbox. If the new owner is dead, it
-%%     returns `{error, badarg}'.</li>
+%% <li>{@link controlling_process/2} moves the messages that are in the caller's mailbox. If the new owner is dead, the
+%%     call returns `{error, badarg}'.</li>
 %% <li>`{ip, Address}' in {@link connect/4} is the local address of the connection. gen_socket ignored the option. The
 %%     host may have an address of inet6, and each address of a name is tried. An unknown name returns `{error,
 %%     nxdomain}'; gen_socket failed with a `badmatch'.</li>
 %% <li>Accepted sockets have the options of the listening socket. In gen_socket they had only the options that the
 %%     kernel passes on.</li>
-%% <li>If an option is unknown, no option is set. gen_socket had set the options before. A wrong value raises an exit
-%%     `badarg' in {@link listen/2} and {@link connect/4}, and returns `{error, einval}' from {@link setopts/2}. In
-%%     gen_socket a wrong value raised an error `badarg'.</li>
-%% <li>`{send_timeout, infinity}' can be set, also as 0.</li>
+%% <li>If an option is unknown, no option is set. gen_socket set the options that preceded the unknown option in the
+%%     list. A wrong value raises an exit `badarg' in {@link listen/2} and {@link connect/4}, and returns `{error,
+%%     einval}' from {@link setopts/2}. In gen_socket a wrong value raised an error `badarg'.</li>
+%% <li>`{send_timeout, infinity}' is allowed, and `{send_timeout, 0}' means the same.</li>
 %% <li>{@link getstat/1} counts packets as inet does and leaves `recv_dvi' at 0. After the close, it returns `{error,
 %%     closed}'.</li>
 %% </ul>
-%% Left out are `errorcode' (an error in gen_socket) and `ionread' of {@link getopts/2}, `ev_stat' of {@link
-%% socket_info/2}, and the functions of `raw_socket'.
+%% This module leaves out the items `errorcode' and `ionread' of {@link getopts/2}, the item `ev_stat' of {@link
+%% socket_info/2}, and the functions of `raw_socket'. gen_socket returned an error for `errorcode'.
 %%
 %% Each function costs as much as the function of {@link weir_socket} that it calls.
 -module(weir_gen_socket).

@@ -33,14 +33,14 @@
 %%   slot does not double the share of its
 %%   neighbor.</li>
 %% <li>`random' picks each live worker with equal chance. gproc_pool picked the next worker after a vacant slot.</li>
-%% <li>`hash' is consistent: when the pool grows by a slot, one key of `Size' moves. The keys of a vacant slot spread
-%%   over all others. Keys have other slots than in gproc_pool.</li>
+%% <li>`hash' is consistent: if the pool grows by a slot to `Size', one in `Size' keys moves. The keys of a vacant slot
+%%   spread over all others. Keys have other slots than in gproc_pool.</li>
 %% <li>`claim' takes any free worker, not the first. `{busy_wait, Ms}' waits in a queue, in order of arrival, even in a
 %%   pool of size 0. If 10,000 callers wait already, `claim' returns `false' at once.</li>
 %% <li>If a claimer is killed, the worker is free again within a second, or at once if another caller waits. gproc_pool
 %%   spawned a process for each claim to monitor the claimer.</li>
-%% <li>If a process disconnected from a name while it was claimed, {@link connect_worker/2} under that name waits until
-%%   the claim ends. gproc_pool connected at once.</li>
+%% <li>If a process disconnects from a name while a claim holds the process, {@link connect_worker/2} under that name
+%%   waits until the claim ends. gproc_pool connected at once.</li>
 %% <li>In `hash' and `random' pools the last and the first slots are neighbors when {@link add_worker/2} looks for the
 %%   longest row of vacant slots. gproc_pool was wrong by one slot there, or failed.</li>
 %% <li>{@link add_worker/3} raises `exists' if the pool has the name. gproc_pool raised `badarg' and left the name in

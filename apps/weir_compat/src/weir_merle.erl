@@ -67,7 +67,8 @@ connect(Host, Port) ->
         connections => 1,
         connect_timeout => ?TIMEOUT,
         request_timeout => ?TIMEOUT,
-        %% The text protocol, as in merle: the client sends no requests of its own.
+        %% With `auto' a connection would ask for the server's version. The server receives the requests of callers
+        %% only, as from merle.
         protocol => text,
         codec => term
     },

@@ -838,9 +838,9 @@ root(Pool) ->
 %% successor.
 strays(_) ->
     Registry = whereis(weir_gproc_pool_registry),
-    ?assertEqual({error, badarg}, gen_server:call(Registry, stray)),
+    ?assertEqual({error, badarg}, gen_server:call(Registry, stray, weir_kit:wait_ms())),
     ok = weir_gproc_pool:new(p),
-    ?assertEqual({error, badarg}, gen_server:call(Registry, {stray, p})),
+    ?assertEqual({error, badarg}, gen_server:call(Registry, {stray, p}, weir_kit:wait_ms())),
     ok = gen_server:cast(Registry, stray),
     Registry ! stray,
     ok = weir_gproc_pool:delete(p),

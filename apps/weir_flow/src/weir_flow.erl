@@ -11,54 +11,56 @@
 %% end.
 %% '''
 %%
-%% A sender has at most Window unacknowledged messages in one receiver's mailbox, whatever that receiver is: a
-%% gen_server, gen_statem, gen_event or supervisor, a weir_server, or anything else that handles system messages. It
-%% needs no change and does not know. Window - 1 messages go out without waiting; the next one first asks the receiver
-%% for an acknowledgement (the request is a message too, so that makes Window) and waits until everything before it was
-%% taken out of the mailbox. The smallest window, 2, is a round trip for every message.
+%% A sender has at most Window unacknowledged messages in the mailbox of one receiver. The receiver may be a
+%% gen_server, gen_statem, gen_event, supervisor or weir_server, or any process that handles system messages. The
+%% receiver needs no change.
 %%
-%% The window belongs to the process that sends and the process that receives, by whatever name it was called; `cast'
-%% and `send' share it. What it remembers is in the sender's process dictionary ({@link cast/3}), or in a handle of the
-%% caller's ({@link new/2}). The application need not be running; only limits need it ({@link limit/1}).
+%% After an acknowledgement, the sender sends Window - 1 messages without waiting. The next call first asks the
+%% receiver for an acknowledgement, and waits until the receiver has taken all earlier messages out of its mailbox. The
+%% request is a message too, so the mailbox then holds Window messages. With the smallest window, 2, each message costs
+%% a round trip.
 %%
-%% == What is bounded ==
+%% A window belongs to one sender and one receiver. All names of the receiver share the window, and so do `cast' and
+%% `send'. The window is kept in the sender's process dictionary ({@link cast/3}), or in a handle that the caller keeps
+%% ({@link new/2}). Windows work without the application weir_flow; only limits need the application ({@link limit/1}).
+%%
+%% == Bounds ==
 %%
 %% <ul>
-%% <li>One sender's messages in the mailbox: Window, requests included; Window + 1 after a time-out. All senders
-%%   together: the sum. Messages that were sent otherwise are not counted. Processes that are started for one message
-%%   each have a window each: only a limit bounds those.</li>
-%% <li>The mailbox: what a gen_statem postpones, or a server keeps for later in its state, has been taken out of
-%%   it.</li>
-%% <li>A receiver that is suspended (sys:suspend/1) acknowledges what it does not handle. On the same node that is
-%%   noticed at the first and every 16th acknowledgement, and the sender waits until it is resumed: at most 16 windows
-%%   of each sender get into the mailbox before. On another node it is not noticed, and there is no bound while it is
-%%   suspended.</li>
+%% <li>The mailbox holds at most Window messages of one sender, requests included, and Window + 1 after a time-out. The
+%%   bound for all senders together is the sum. Messages sent without weir_flow are not counted. If each process sends
+%%   only one message, each has a window of its own, so only a limit bounds the mailbox.</li>
+%% <li>Messages that a gen_statem postpones, or that a server keeps in its state, are no longer in the mailbox and are
+%%   not bounded.</li>
+%% <li>A suspended receiver (sys:suspend/1) acknowledges messages that it has not handled. If the receiver is on the
+%%   same node, the sender checks for that at the first acknowledgement and at every 16th. The sender then waits until
+%%   the receiver is resumed. Up to 16 windows of each sender may be in the mailbox by then. A sender cannot see that a
+%%   receiver on another node is suspended, so nothing bounds that mailbox.</li>
 %% </ul>
 %%
-%% == What an answer means ==
+%% == Results ==
 %%
 %% <ul>
-%% <li>`ok': the message was sent. As with any message, a receiver that dies may not have read it.</li>
-%% <li>`{error, noproc}': nobody has the name, or the process is dead, or its node cannot be reached; the message was
-%%   not sent. For a name of this node it is noticed at once. A dead pid of this node is noticed when it is first sent
-%%   to, at the next acknowledgement at the latest, and from then on every time. A pid or name of another node is
-%%   noticed at the next acknowledgement. The window then starts afresh.</li>
-%% <li>`{error, timeout}': there was no room in the window, or under the limit, for that long; the message was not
-%%   sent.</li>
-%% <li>`{error, busy}', `{error, no_limit}', `{error, {not_started, weir_flow}}': see {@link limit/1}; the message was
+%% <li>`ok': the message was sent. As with any message, the receiver may die before it reads the message.</li>
+%% <li>`{error, noproc}': no process has the name, the process is dead, or its node cannot be reached. The message was
+%%   not sent, and the window starts afresh. For a name on this node, each call checks the name. The death of a pid of
+%%   this node is found when the sender has no window for the pid, or at the next acknowledgement. The death of a
+%%   process of another node is found at the next acknowledgement.</li>
+%% <li>`{error, timeout}': the window or the limit had no room within the time-out. The message was not sent.</li>
+%% <li>`{error, busy}', `{error, no_limit}', `{error, {not_started, weir_flow}}': see {@link limit/1}. The message was
 %%   not sent.</li>
 %% </ul>
 %%
-%% No answer to a request ever arrives after the call is over, and messages in the sender's mailbox neither are
-%% touched nor slow it down. The sender waits as in a call: two processes that send to each other can wait for each
-%% other, if both mailboxes are full and neither has a time limit. What a process sends to itself goes out at once and
-%% is not bounded.
+%% No answer to a request arrives after the call has returned. Messages in the sender's mailbox stay untouched, and
+%% do not slow the sender down. A sender waits as in a call: if two processes send to each other, both mailboxes are
+%% full and neither call has a time-out, both wait without end. A message that a process sends to itself goes out at
+%% once and is not bounded.
 %%
-%% A receiver that empties its mailbox in a callback (`receive _ -> flush() after 0') throws requests away. That is
-%% noticed, after 50 ms on the same node, if it waits for a message then, and after 11 seconds on another, and it is
-%% asked again: `asked_again' counts that.
+%% A receiver that empties its mailbox in a callback (`receive _ -> flush() after 0') throws requests away. The sender
+%% then repeats the request, and counts that in `asked_again'. On the same node, that takes 50 ms, if the receiver then
+%% waits for a message. For a receiver on another node, that takes 11 seconds.
 %%
-%% A plain process that does not answer system messages never acknowledges: do not use this module for it.
+%% A plain process that does not answer system messages never acknowledges. Do not use this module for such a process.
 -module(weir_flow).
 
 -export([cast/2, cast/3, send/2, send/3]).
@@ -80,32 +82,32 @@
 -type window() :: 2..16#7ffffff.
 
 -type opts() :: opts_map() | [{window, window()} | {timeout, timeout()} | {limit, none | wait | busy}].
-%% A map, or the same as a keyword list.
+%% Options as a map or a keyword list.
 
 -type opts_map() :: #{
     %% The most unacknowledged messages in the mailbox, requests included. Default: 16.
     window => window(),
-    %% The longest wait, in milliseconds. Default: infinity. 0: never wait; the acknowledgement is then asked for as
-    %% soon as the window is full. What the runtime makes a sender wait for on its own, a busy connection to another
-    %% node, does not count.
+    %% The longest wait, in milliseconds. Default: infinity. With 0, the sender never waits and asks for the
+    %% acknowledgement as soon as the window is full. The time-out does not cover a wait of the runtime itself, such as
+    %% for a busy connection to another node.
     timeout => timeout(),
-    %% Whether the message is one of those that the receiver has a limit for, and what to do at the limit. Default:
-    %% none.
+    %% Whether the message counts against the receiver's limit, and whether the sender waits or is refused at the limit.
+    %% Default: none.
     limit => none | wait | busy
 }.
 
 -type reason() :: noproc | timeout | busy | no_limit | {not_started, weir_flow}.
 
 -type window_info() :: #{
-    %% Messages sent since the last acknowledgement. `full': none may be sent before the next.
+    %% Messages sent since the last acknowledgement. `full': the next message waits for an acknowledgement.
     unacknowledged := non_neg_integer() | full,
-    %% `waiting': a time-out has left a request in the mailbox. `suspended': that is how the receiver was last seen.
+    %% `waiting': a time-out has left a request in the mailbox. `suspended': the receiver was suspended at the last
+    %% check.
     state := new | open | waiting | suspended,
-    %% How often a message found the window full, and how often the time then was over.
+    %% Number of messages that found the window full, and number of time-outs.
     waits := non_neg_integer(),
     timeouts := non_neg_integer(),
-    %% How often a request for an acknowledgement was lost, because a callback of the receiver took it out of the
-    %% mailbox, and was sent again.
+    %% Number of requests that a callback of the receiver threw away and that were sent again.
     asked_again := non_neg_integer()
 }.
 
@@ -113,12 +115,12 @@
     limit := weir_flow_limit:max(),
     %% Messages sent and not handled yet.
     in_flight := non_neg_integer(),
-    %% Messages that were refused, and that had to wait.
+    %% Numbers of messages that were refused, and that had to wait.
     busy := non_neg_integer(),
     waits := non_neg_integer(),
-    %% Senders that wait now.
+    %% Senders that wait now for the limit.
     queued := non_neg_integer(),
-    %% Credits whose senders were killed before they had sent the message, and that were given back.
+    %% Credits that weir_flow gave back because their senders were killed before they sent the message.
     mended := non_neg_integer()
 }.
 
@@ -132,7 +134,7 @@
 }).
 
 -opaque flow() :: #flow{}.
-%% A window as a value. Each call gives the next one; who uses an old one again loses count.
+%% A window as a value. Each call returns the next value. A value that is used twice counts wrong.
 
 -define(CAST(Message), {'$gen_cast', (Message)}).
 
@@ -142,9 +144,10 @@ cast(Dest, Message) -> send(Dest, ?CAST(Message), ?DEFAULT_WINDOW).
 
 %% @doc Like gen_server:cast/2, within a window.
 %%
-%% Cost while there is room: under 100 ns over the plain cast (a process dictionary entry is read and written), another
-%% 50 for a map of options; a round trip to the receiver for each Window - 1 messages. `badarg': not a
-%% destination, not a window, or not an option; the shell says which.
+%% Cost while the window has room: about 20 ns above the plain cast. A map of options costs another 50 ns. Each
+%% Window - 1 messages cost a round trip to the receiver.
+%%
+%% If the destination, the window or an option is not valid, fails with `badarg'; the shell names the fault.
 -spec cast(dest(), Message :: term(), window() | opts()) -> ok | {error, reason()}.
 cast(Dest, Message, How) -> send(Dest, ?CAST(Message), How).
 
@@ -152,8 +155,8 @@ cast(Dest, Message, How) -> send(Dest, ?CAST(Message), How).
 -spec send(dest(), Message :: term()) -> ok | {error, reason()}.
 send(Dest, Message) -> send(Dest, Message, ?DEFAULT_WINDOW).
 
-%% @doc Like `Dest ! Message', within a window. For messages to `handle_info', or of a protocol such as gen_event's:
-%% `weir_flow:send(Manager, {notify, Event})'.
+%% @doc Like `Dest ! Message', within a window. Use `send' for messages to `handle_info', and for protocols such as
+%% that of gen_event: `weir_flow:send(Manager, {notify, Event})'.
 -spec send(dest(), Message :: term(), window() | opts()) -> ok | {error, reason()}.
 send(Pid, Message, Window) when is_pid(Pid), ?is_window(Window) ->
     weir_flow_book:send(Pid, Message, Window - 1, Window);
@@ -175,8 +178,8 @@ send(Dest, Message, Options) ->
 -spec new(dest()) -> flow().
 new(Dest) -> new(Dest, #{}).
 
-%% @doc A window in a handle instead of the process dictionary. It knows nothing of a window that the same process
-%% has in its dictionary. Nothing needs to be closed.
+%% @doc Returns a window in a handle instead of the process dictionary. The handle and a window that the same process
+%% has in its dictionary do not count each other's messages. A handle need not be closed.
 -spec new(dest(), window() | opts()) -> flow().
 new(Dest, Options) ->
     #opts{free = Free} = Opts = weir_flow_opts:check(Options),
@@ -206,35 +209,37 @@ pass(#flow{to = To, sent = Sent, past = Past, opts = Opts} = Flow, Message) ->
         {{error, Reason}, {Sent1, Past1}} -> {error, Reason, Flow#flow{sent = Sent1, past = Past1}}
     end.
 
-%% Another process has the name. The counters go on.
+%% Returns a fresh window for the process that has the name now, or for none. Keeps the counters.
 afresh(To, #flow{past = Past} = Flow) ->
     Flow#flow{to = To, sent = ?FULL, past = Past#past{phase = new, unseen = 0}}.
 
 %% ---------------------------------------------------------------- limits
 
-%% @doc {@link limit/2} for the calling process: to be called by a weir_server in its `init/1'.
+%% @doc {@link limit/2} for the calling process. A weir_server calls this function in its `init/1'.
 -spec limit(weir_flow_limit:max()) -> ok | {error, {not_started, weir_flow}}.
 limit(Max) -> limit(self(), Max).
 
-%% @doc Limits how many messages all senders together may have in a process: sent with the option `limit' and not
-%% handled yet, whether they are in its mailbox or in its private queue.
+%% @doc Limits the number of messages that all senders together have in flight to one process. A message is in flight
+%% if it was sent with the option `limit' and is not handled yet, in the mailbox or in a queue of the receiver.
 %%
-%% The process is a weir_server of this node, or knows the envelope. A message under the limit arrives as
-%% `{'$weir_credit', Words, Message}'. A process that has handled Count such messages calls
+%% The process is on this node, and is a weir_server or handles the envelope itself: a message under the limit arrives
+%% as `{'$weir_credit', Words, Message}'. When the process has handled Count such messages, it calls
 %% `atomics:sub(Words, 1, Count)'.
 %%
 %% At the limit, a sender with `limit => busy' gets `{error, busy}'. A sender with `limit => wait' sleeps until there is
-%% room, and senders are served in the order in which they came, to within the limit. A sender that waits costs the
-%% receiver nothing, and a waiter that is killed or suspended does not delay the others. A receiver that returns credits
-%% late, such as at the end of a batch, is sampled every 1 to 32 ms.
+%% room. Senders are woken in the order in which they came; senders that are woken together may overtake each other. A
+%% sender that waits costs the receiver nothing, and a waiter that is killed or suspended does not delay the others. A
+%% queue process wakes the senders. If the receiver gives credits back late, such as at the end of a batch, the queue
+%% reads the room every 1 to 32 ms.
 %%
-%% A sender on another node gets `{error, no_limit}', and so does a sender whose receiver has no limit (yet).
+%% A sender on another node gets `{error, no_limit}', and so does a sender whose receiver has no limit yet.
 %%
-%% A process that is restarted has no limit until it asks for one, and then starts at zero. To ask again changes the
-%% limit. `{error, {not_started, weir_flow}}': the application weir_flow is not running; nothing is limited.
+%% A restarted process has no limit until it calls this function, and then starts with no message in flight. A second
+%% call changes the limit. If the application weir_flow is not running, returns `{error, {not_started, weir_flow}}', and
+%% nothing is limited.
 %%
-%% Cost for a sender: about 250 ns more. A credit whose sender was killed before it sent is given back within seconds
-%% of quiet (docs/internals/flow.md).
+%% Cost for a sender: about 250 ns more. If a sender is killed before it sends, weir_flow gives its credit back, once no
+%% message has been sent under the limit for some four seconds (docs/internals/flow.md).
 -spec limit(pid(), weir_flow_limit:max()) -> ok | {error, {not_started, weir_flow}}.
 limit(Pid, Max) when is_pid(Pid), node(Pid) =:= node(), is_integer(Max), Max >= 1, Max =< 4000000 ->
     weir_flow_limits:limit(Pid, Max);
@@ -245,7 +250,7 @@ limit(Pid, Max) ->
 
 %% ---------------------------------------------------------------- seeing
 
-%% @doc All limits of this node, with their counters.
+%% @doc Returns all limits of this node, with their counters.
 -spec info() -> {ok, #{pid() => limit_info()}} | {error, {not_started, weir_flow}}.
 info() ->
     case weir_flow_limit:row(self()) of
@@ -253,7 +258,7 @@ info() ->
         _ -> {ok, maps:from_list([{Pid, weir_flow_limit:info(Row)} || {Pid, _, _, _} = Row <- weir_flow_limit:rows()])}
     end.
 
-%% @doc The limit of a process, or the window in a handle.
+%% @doc Returns the limit of a process with its counters, or the window in a handle.
 -spec info(pid()) -> {ok, limit_info()} | {error, no_limit | {not_started, weir_flow}};
           (flow()) -> {ok, window_info()}.
 info(Pid) when is_pid(Pid) ->
@@ -264,7 +269,7 @@ info(Pid) when is_pid(Pid) ->
 info(#flow{sent = Sent, past = Past}) ->
     {ok, window_info(Sent, Past)}.
 
-%% @doc The windows in the dictionary of the calling process, by receiver. Reads the whole dictionary.
+%% @doc Returns the windows in the dictionary of the calling process, by receiver.
 -spec windows() -> #{pid() | {Name :: atom(), node()} => window_info()}.
 windows() -> maps:from_list([{To, window_info(Sent, Past)} || {To, {Sent, Past}} <- weir_flow_book:windows()]).
 
@@ -278,8 +283,8 @@ unacknowledged(Sent) -> Sent.
 state({watch, _Watch}) -> waiting;
 state(Phase) -> Phase.
 
-%% @doc Drops the window on a receiver from the dictionary of the calling process. The next message finds a fresh one,
-%% so forgetting a receiver that has not acknowledged all undoes the bound.
+%% @doc Deletes the window of a receiver from the dictionary of the calling process. The next message starts a fresh
+%% window. If the receiver has not acknowledged all messages, up to one Window more gets into its mailbox.
 -spec forget(dest()) -> ok.
 forget(Dest) ->
     case weir_flow_dest:resolve(Dest) of

@@ -1,79 +1,96 @@
-%% @private Acknowledgements: how a sender learns that everything it has sent was taken out of a mailbox.
+%% @private Acknowledgements: how a sender learns that the receiver has taken all its messages out of the mailbox.
 %%
-%% The request is the message that `sys:statistics(Pid, get)' sends. Every OTP behaviour answers it, in the order of
-%% arrival, and calls no callback for it; the answer itself is of no interest. It is the cheapest one that there is:
-%% nothing of the receiver's state is copied.
+%% The request is the message that `sys:statistics(Pid, get)' sends. Every OTP behaviour answers this message in the
+%% order of arrival, and calls no callback. The sender ignores the content of the answer. This request is the cheapest
+%% system message, because the receiver copies nothing of its state.
 %%
 %% ```
 %%              ask                               answer
 %%   sender ----------> receiver's mailbox -------------------> alias of the sender: acked
 %%      |                       |
-%%      | time is over          | dies, or its node goes: 'DOWN' ---------------> noproc
+%%      | time is over          | receiver or its node dies: 'DOWN' ------------> noproc
 %%      v
-%%   drops the alias; the request stays where it is, and its answer reaches nobody
+%%   drops the alias; the request stays in the mailbox, and its answer reaches no process
 %%      |
 %%      | start_watch           answer, 'DOWN' of the receiver, or 'DOWN' of the sender
 %%      v                                |
-%%   watch  <----------------------------+        ends; whoever waits for it has a monitor on it
+%%   watch  <----------------------------+        ends; a waiting sender has a monitor of the watch
 %% '''
 %%
-%% Every wait is for a reference that was made in the same function, so the runtime does not search what was in the
-%% sender's mailbox before. The answer that ends a wait takes the alias and the monitor with it. When the time is over
-%% both are dropped first and the mailbox is looked at then, so an answer that crosses the end of the time is taken,
-%% and none is left.
+%% == No answer stays in the sender's mailbox ==
 %%
-%% The watch is a process because only its owner can be sent to by an alias, and a message that arrives in a sender's
-%% mailbox after the sender has gone on to something else is what must not happen. Its request is sent by the sender
-%% itself, so that it is behind the sender's messages whatever the way; only the answer goes to the watch. A watch
-%% whose sender dies ends. If somebody kills it, the sender takes the window for acknowledged.
+%% Each wait is for a reference that the same function has made, so the runtime does not search the older messages of
+%% the mailbox. An answer ends the alias and the monitor. When the time is over, the sender first drops the alias and
+%% the monitor, and then reads its mailbox once more. An answer that crosses the end of the time is therefore taken, and
+%% no answer arrives later.
 %%
-%% A receiver may throw the request away: a callback that empties its mailbox (`receive _ -> flush() after 0') takes
-%% whatever is there. Whoever waits therefore looks now and then, at the receiver if it is on the same node: one that
-%% waits for a message, with none in its mailbox, has none of ours either, and is asked again. A weir_server may have
-%% taken it out of the mailbox to answer it later, and wait in a callback: so it must be its loop that waits. On another
-%% node the receiver is asked again after waits of 50 ms, twice that, and so on, once one of ?LAST_PATIENCE_MS is over:
-%% 11 seconds after the request, and from then on every 5. What was asked twice may be answered twice; the second answer
-%% reaches nobody. A receiver that has answered looks like one that has lost the request, and whoever was kept from
-%% running finds that its patience is over before it has taken the answer: so it is looked for once more, after the look
-%% at the receiver.
+%% == Watches ==
 %%
-%% A process that is suspended (sys:suspend/1) answers system messages at once and handles nothing else, so its
-%% acknowledgement means nothing. That it is suspended cannot be asked for without having its whole state copied, but
-%% it can be seen, on the same node, from the function that it is in ({@link status/1}). One that was hibernating when
-%% it was suspended goes back to hibernation at once, message or not, which the runtime refuses while there is one: it
-%% is found hibernating with messages in its mailbox, over and over. A server that hibernates after each message while
-%% its mailbox is full looks the same; a sender then waits as if it were suspended, until the mailbox is empty at one
-%% of its looks.
+%% After a time-out, a process called watch waits for the answer to a second request, so that no answer arrives in the
+%% mailbox of a sender that no longer waits. The sender sends that request itself, with the watch as the process to
+%% answer. The request is therefore behind all messages of the sender.
+%%
+%% The watch ends when the request is answered, or when the receiver or the sender dies. If another process kills the
+%% watch, the sender treats its messages as acknowledged.
+%%
+%% == Lost requests ==
+%%
+%% A callback of the receiver that empties the mailbox (`receive _ -> flush() after 0') throws the request away. The
+%% sender, or its watch, therefore checks from time to time whether the request is lost ({@link is_lost/2}), and then
+%% sends the request again.
+%%
+%% A receiver on the same node has lost the request if it waits for a message and its mailbox is empty. A weir_server
+%% may have moved the request into its inbox and wait in a callback, so only a wait in its loop counts.
+%%
+%% A sender cannot see the mailbox of a receiver on another node. The sender asks again after a wait of
+%% ?LAST_PATIENCE_MS. The waits are 50 ms, 100 ms and so on up to 5 seconds, so the second request follows after 11
+%% seconds, and the next ones every 5 seconds. If the receiver answers two requests, the second answer reaches no
+%% process.
+%%
+%% A receiver that has already answered looks like a receiver that has lost the request. After the check, the sender
+%% therefore reads its mailbox once more before it asks again.
+%%
+%% == Suspended receivers ==
+%%
+%% A suspended process (sys:suspend/1) answers system messages and handles no other message, so its acknowledgement
+%% means nothing. To ask the process for its status would copy its whole state. On the same node, the function in which
+%% the process waits shows the status ({@link status/1}).
+%%
+%% A process that hibernated when it was suspended tries to hibernate again after each message. The runtime refuses that
+%% while the mailbox has messages. The process is therefore found in `hibernate' although its mailbox is not empty. A
+%% server that hibernates after each message and always has messages looks the same. Its senders then wait as for a
+%% suspended receiver, until one of their checks finds the mailbox empty.
 -module(weir_flow_ack).
 
 -export([ask/2, start_watch/1, await_watch/2, is_lost/2, status/1, await_resume/2]).
 
-%% for spawn and for weir_flow_limits
+%% watch/4 for spawn, request/2 for weir_flow_limits and weir_flow_queue
 -export([watch/4, request/2]).
 
 -export_type([watch/0]).
 
-%% The tag of an answer to an alias is an improper list; so OTP has it.
+%% In OTP, the tag of an answer to an alias is an improper list.
 -dialyzer({no_improper_lists, [ask/2, ask/5]}).
 
+%% Pause between two checks of a suspended receiver: the first, doubled each time, and the longest.
 -define(FIRST_PAUSE_MS, 1).
 -define(LAST_PAUSE_MS, 32).
 
-%% How long an answer is waited for before it is asked whether the request is lost: first, and at most.
+%% Wait for an answer before each check whether the request is lost: the first, doubled each time, and the longest.
 -define(FIRST_PATIENCE_MS, 50).
 -define(LAST_PATIENCE_MS, 5000).
 
 -opaque watch() :: {pid(), Again :: counters:counters_ref()}.
-%% The process, and how often it has asked again: nobody may be waiting when it ends.
+%% The process, and the number of its repeated requests. The counter outlives the process.
 
-%% The key in the process dictionary that tells a weir_server.
+%% Key in the process dictionary of each weir_server.
 -define(PUBLISHED, '$weir_server').
 
-%% @doc Sends a request and waits for its answer, for so many milliseconds.
+%% @doc Sends a request and waits for its answer, for at most Left milliseconds.
 %%
-%% `acked': what this process had sent was taken out of the mailbox. `noproc': the receiver is not there (any more),
-%% or its node is not. `timeout': the request is still in the mailbox, and nothing comes of it. `Again': how often the
-%% request was lost, and sent again. Cost: a round trip.
+%% Returns `acked' if the receiver has taken all messages of the calling process out of its mailbox, and `noproc' if the
+%% receiver or its node is dead. If the time is over, returns `timeout'; the request stays in the mailbox, and its
+%% answer reaches no process. `Again' is the number of requests that were lost and sent again. Cost: a round trip.
 -spec ask(weir_flow_dest:to(), timeout()) -> {acked | noproc | timeout, Again :: non_neg_integer()}.
 ask(To, Left) ->
     Ref = monitor(process, To, [{alias, reply_demonitor}]),
@@ -96,7 +113,7 @@ ask(To, Ref, Until, Patience, Again) ->
             _ ->
                 case is_lost(To, Patience) of
                     true ->
-                        %% Or it was answered: then the answer had come before the look.
+                        %% If the receiver has answered, the answer arrived before the check.
                         receive
                             {[alias | Ref], _Statistics} -> {acked, Again};
                             {'DOWN', Ref, process, _To, _Reason} -> {noproc, Again}
@@ -112,7 +129,8 @@ ask(To, Ref, Until, Patience, Again) ->
 
 more(Patience) -> min(2 * Patience, ?LAST_PATIENCE_MS).
 
-%% @doc Whether a request that has been waited for so long is not in the mailbox any more, though there was no answer.
+%% @doc Returns whether a request without an answer is no longer in the mailbox. On another node, a request counts as
+%% lost after a wait of ?LAST_PATIENCE_MS.
 -spec is_lost(weir_flow_dest:to(), WaitedMs :: pos_integer()) -> boolean().
 is_lost(To, Waited) ->
     case weir_flow_dest:is_local(To) of
@@ -125,12 +143,13 @@ is_lost(To, Waited) ->
             Waited =:= ?LAST_PATIENCE_MS
     end.
 
-%% Whether one that waits there has taken nothing out of its mailbox that it has not come to.
+%% Returns whether a process that waits in this function has handled all messages that it took out of its mailbox.
 has_drained_none({weir_server_loop, _Function, _Arity}, _To) -> true;
 has_drained_none({erlang, hibernate, _Arity}, _To) -> true;
 has_drained_none(_Where, To) -> not is_weir_server(To).
 
-%% Whether a process has in its dictionary what weir_server:info/1 reads. Before OTP 27 all of that is copied.
+%% Returns whether a process is a weir_server, by the entry in its dictionary that weir_server:info/1 reads. Before OTP
+%% 27, this copies the whole dictionary.
 -if(?OTP_RELEASE >= 27).
 is_weir_server(Pid) ->
     case process_info(Pid, {dictionary, ?PUBLISHED}) of
@@ -145,15 +164,16 @@ is_weir_server(Pid) ->
     end.
 -endif.
 
-%% @doc The request, with whom to answer.
+%% @doc Sends the receiver a request. The receiver answers to `From'.
 -spec request(weir_flow_dest:to(), {pid(), Tag :: term()}) -> ok.
 request(To, From) ->
     _ = To ! {system, From, {debug, {statistics, get}}},
     ok.
 
-%% @doc Sends a request that another process waits for, which ends when it is answered or has no one to answer to or
-%% to be answered by. If the node has no room for a process, returns `no_room' and sends nothing. Cost: spawning it, a
-%% few microseconds; another round trip to it for a name on another node.
+%% @doc Starts a watch and sends the request whose answer the watch waits for. If the node has no room for a process,
+%% returns `no_room' and sends nothing.
+%%
+%% Cost: a few microseconds to spawn the watch, and a round trip to the watch if the receiver is a name on another node.
 -spec start_watch(weir_flow_dest:to()) -> {ok, watch()} | no_room.
 start_watch(To) ->
     Tag = make_ref(),
@@ -167,8 +187,9 @@ start_watch(To) ->
         error:system_limit -> no_room
     end.
 
-%% A pid that is dead stays dead, whenever it is monitored. But the process that has a name now may be gone, and the
-%% request with it, and another be there when the watch gets round to its monitor: so the request waits for that.
+%% Waits until the watch monitors a receiver that is called by a name. Without this wait, the receiver could die with
+%% the request before the watch monitors it. The watch would then monitor a successor that never got the request. A pid
+%% has no successor.
 await_monitor(Pid, _Watch) when is_pid(Pid) ->
     ok;
 await_monitor({_Name, _Node}, Watch) ->
@@ -179,7 +200,7 @@ await_monitor({_Name, _Node}, Watch) ->
         {'DOWN', Ref, process, _Watch, _Reason} -> ok
     end.
 
-%% @private
+%% @private The function of a watch. Exits with `{watched, acked}' or `{watched, noproc}'.
 -spec watch(pid(), weir_flow_dest:to(), reference(), counters:counters_ref()) -> no_return().
 watch(Sender, To, Tag, Again) ->
     SenderRef = monitor(process, Sender),
@@ -203,7 +224,8 @@ watching(To, Tag, {SenderRef, ToRef} = Refs, Patience, Again) ->
                 receive
                     {Tag, _Statistics} -> exit({watched, acked})
                 after 0 ->
-                    %% What the sender has sent was there before: it was taken out, or has had seconds to arrive.
+                    %% This request no longer comes from the sender, so it could overtake the sender's messages. A
+                    %% local mailbox was empty, and messages to another node have had 11 seconds to arrive.
                     ok = counters:add(Again, 1, 1),
                     ok = request(To, {self(), Tag}),
                     watching(To, Tag, Refs, more(Patience), Again)
@@ -213,12 +235,11 @@ watching(To, Tag, {SenderRef, ToRef} = Refs, Patience, Again) ->
         end
     end.
 
-%% @doc Waits for the end of a watch, for so many milliseconds. `ended': it is over, but whether it was answered is not
-%% known any more.
+%% @doc Waits for the end of a watch, for at most Left milliseconds. Returns `ended' if the watch has ended and its
+%% result is no longer known.
 -spec await_watch(watch(), timeout()) -> {acked | noproc | ended | timeout, Again :: non_neg_integer()}.
 await_watch({Watch, Again}, 0) ->
-    %% The news of a process that is dead already takes longer than no time. In the sender; a watch has nothing to clean
-    %% up when it dies.
+    %% A monitor would report a dead watch too late for a time-out of 0.
     case is_process_alive(Watch) of
         true -> {timeout, 0};
         false -> {ended, counters:get(Again, 1)}
@@ -238,9 +259,9 @@ await_watch({Watch, Again}, Left) ->
 end_of_watch({watched, Outcome}) -> Outcome;
 end_of_watch(_NoprocOrKilled) -> ended.
 
-%% @doc Whether a process of this node is suspended.
+%% @doc Returns whether a process of this node is suspended.
 %%
-%% Cost: about a microsecond; if it is running, it answers when it waits for a message or has used up its time slice.
+%% Cost: about a microsecond. A running process answers when it waits for a message or when its time slice ends.
 -spec status(pid()) -> running | suspended | noproc.
 status(Pid) ->
     case process_info(Pid, [current_function, message_queue_len]) of
@@ -251,7 +272,7 @@ status(Pid) ->
         undefined -> noproc
     end.
 
-%% @doc Waits until a process of this node is not suspended. It is looked at every 1 to 32 ms.
+%% @doc Waits until a process of this node is not suspended. Checks the process every 1 to 32 ms.
 -spec await_resume(pid(), weir_flow_time:until()) -> resumed | noproc | timeout.
 await_resume(Pid, Until) -> await_resume(Pid, Until, ?FIRST_PAUSE_MS).
 

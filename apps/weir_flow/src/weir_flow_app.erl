@@ -1,4 +1,4 @@
-%% @private The application: limits over all senders. Windows work without it.
+%% @private The application, which only limits need. Windows work while the application does not run.
 -module(weir_flow_app).
 
 -behaviour(application).

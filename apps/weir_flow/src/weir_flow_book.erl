@@ -1,15 +1,16 @@
 %% @doc Keeps the windows of a process in its dictionary.
 %%
-%% The entry `weir_flow => {Windows, Kept}' has all of them: a map from receivers to `{Sent, Past}'. `Sent' is an atomic
-%% that only this process uses: the number of messages sent since the last acknowledgement. To raise it takes a third of
-%% the time of a new entry. `Past' is the rest of the window (weir_flow_window:state()).
+%% The entry `weir_flow => {Windows, Kept}' has all windows, in a map from receivers to `{Sent, Past}'. `Sent' is an
+%% atomic that only this process uses: the number of messages sent since the last acknowledgement. To raise the atomic
+%% takes a third of the time of a new entry in the dictionary. `Past' is the rest of the window
+%% (weir_flow_window:state()).
 %%
-%% A process may always send to new receivers. At more than 1,000 windows, and twice as many as the last sweep has kept,
-%% a sweep drops the windows of dead processes of this node and of nodes that are not connected. `Kept' is the number of
-%% windows that the last sweep has kept.
+%% A sweep keeps the map small if the process always sends to new receivers. The sweep deletes the windows of dead
+%% processes of this node and of nodes that are not connected. A change of a window causes a sweep if the map has more
+%% than 1,000 windows, and at least twice as many as the last sweep has kept. `Kept' is that number.
 %%
 %% The sweep asks no other node, so windows of dead processes of connected nodes stay. A process that always sends to
-%% new processes of another node forgets them itself (weir_flow:forget/1), or holds its windows in handles.
+%% new processes of another node deletes these windows itself (weir_flow:forget/1), or holds its windows in handles.
 %% @private
 -module(weir_flow_book).
 
@@ -20,8 +21,8 @@
 -define(KEY, weir_flow).
 -define(SWEEP_ABOVE, 1000).
 
-%% @doc Sends a message through the window of the dictionary, or through a new window. If no more than Free messages
-%% have been sent since the last acknowledgement, this one counted, the message goes out at once.
+%% @doc Sends a message within the window of the dictionary, or within a new window. If the message is one of the first
+%% Free messages since the last acknowledgement, it goes out at once.
 -spec send(weir_flow_dest:to(), Message :: term(), Free :: non_neg_integer(), weir_flow:window() | #opts{}) ->
     ok | {error, weir_flow:reason()}.
 send(To, Message, Free, How) ->
@@ -66,7 +67,7 @@ keep(To, Sent, {N, Past}) ->
     _ = put(?KEY, swept(Windows#{To => {Sent, Past}}, Kept)),
     ok.
 
-%% A program may have erased the whole dictionary.
+%% Returns the entry. The program may have erased the whole dictionary.
 all() ->
     case get(?KEY) of
         undefined -> {#{}, 0};
@@ -79,7 +80,7 @@ swept(Windows, Kept) when map_size(Windows) > ?SWEEP_ABOVE, map_size(Windows) >=
 swept(Windows, Kept) ->
     {Windows, Kept}.
 
-%% @doc Drops a window.
+%% @doc Deletes the window of a receiver, if there is one.
 -spec forget(weir_flow_dest:to()) -> ok.
 forget(To) ->
     {Windows, Kept} = all(),

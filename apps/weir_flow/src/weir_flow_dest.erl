@@ -1,8 +1,8 @@
-%% @private From what a user calls a receiver to what can be sent to and monitored.
+%% @private Destinations: turns the name of a receiver into a pid.
 %%
-%% A name becomes the process that has it now, so a window belongs to a process, however it is called, and a
-%% process that was restarted under its name has a window of its own. Only a name on another node stays a name: asking
-%% that node for the process would cost a round trip.
+%% A window therefore belongs to a process, whichever name a call uses. If a process is restarted under its name, the
+%% new process has a window of its own. A name on another node stays a name, because a look-up there would cost a round
+%% trip.
 -module(weir_flow_dest).
 
 -export([resolve/1, is_local/1, is_gone/1]).
@@ -11,9 +11,10 @@
 
 -type to() :: pid() | {Name :: atom(), node()}.
 
-%% @doc The process that is meant. `none': nobody has the name. `badarg': not a destination.
+%% @doc Returns the process of a destination, or a name on another node unchanged. If no process has the name, returns
+%% `none'. If the term is not a destination, fails with `badarg'.
 %%
-%% Cost: nothing for a pid, a look-up in a table of names otherwise.
+%% Cost: none for a pid, a look-up in a table of names otherwise.
 -spec resolve(weir_flow:dest()) -> to() | none.
 resolve(Pid) when is_pid(Pid) -> Pid;
 resolve(Name) when is_atom(Name) -> process(whereis(Name));
@@ -26,13 +27,13 @@ resolve(Dest) -> error(badarg, [Dest]).
 process(Pid) when is_pid(Pid) -> Pid;
 process(_UndefinedOrPort) -> none.
 
-%% @doc Whether it is a process of this node.
+%% @doc Returns whether the receiver is a process of this node.
 -spec is_local(to()) -> boolean().
 is_local(Pid) when is_pid(Pid) -> node(Pid) =:= node();
 is_local({_Name, _Node}) -> false.
 
-%% @doc Whether it is known, without asking another node, that nobody receives there. For the sender, which would wait
-%% for that receiver anyway.
+%% @doc Returns whether the receiver is a dead process of this node, or on a node that is not connected. Asks no other
+%% node.
 -spec is_gone(to()) -> boolean().
 is_gone(To) ->
     case is_local(To) of

@@ -1,8 +1,8 @@
-%% @private The limit over all senders of one receiver: its row, its words, and their meaning.
+%% @private The limit of one receiver over all its senders: the row, the words, and the meaning of each word.
 %%
 %% A receiver with a limit has a row `{Pid, Words, Max, Queue}' in a table. weir_flow_sup owns the table, and
-%% weir_flow_limits writes the rows. Queue is the process at which senders wait (weir_flow_queue), or `none' before the
-%% first of them. Senders read the row and change words:
+%% weir_flow_limits writes the rows. Queue is the process in which senders wait (weir_flow_queue), or `none' if no
+%% sender has waited yet. Senders read the row and change words:
 %%
 %% ```
 %%   sender:    take (+1) -> envelope {'$weir_credit', Words, Message} -> receiver's mailbox
@@ -10,12 +10,12 @@
 %% '''
 %%
 %% Word 1 has two parts. The low 24 bits, with a sign, count the messages in flight. The bits above count the credits
-%% taken since the last sample of weir_flow_limits, which says what the count is for. A take raises both parts by one
-%% addition, and the subtraction of the receiver changes the lower part. Each sample takes the upper part off, so the
-%% word stays a small integer.
+%% taken since the last sample of weir_flow_limits, which mends the count only if that number is 0. A take raises both
+%% parts with one addition, and the subtraction of the receiver lowers only the lower part. Each sample sets the upper
+%% part to 0, so the word stays a small integer.
 %%
-%% The row belongs to the process and not to its name. A receiver that was restarted has new words, which begin at zero.
-%% The words of its predecessor are read by no process any more.
+%% The row belongs to the process and not to its name. A restarted receiver has new words, which begin at zero. No
+%% process reads the words of its predecessor any more.
 %%
 %% If a sender is killed between the take and the send, the count stays one too high until weir_flow_limits mends the
 %% count. A sender that is killed at any other point leaves nothing.
@@ -56,7 +56,7 @@
 -type words() :: atomics:atomics_ref().
 
 -type max() :: 1..4000000.
-%% Half of what the lower part has room for: senders add before they know that there is no room.
+%% The largest limit is half of the range of the lower part, because senders add before they know whether there is room.
 
 -type row() :: {pid(), words(), max(), Queue :: pid() | none}.
 
@@ -70,8 +70,8 @@ new_table() ->
 %% @doc Takes a credit for one message to a process. If there is none, or other senders wait for one, returns `full'
 %% with the words that count such messages.
 %%
-%% Cost: a look-up, two atomic reads and an addition. When the limit is reached, `take/1' writes nothing, so senders that
-%% try do not keep the word from the receiver that gives credits back.
+%% Cost: a look-up, two atomic reads and an addition. When the limit is reached, `take/1' writes nothing, so senders
+%% that try do not keep the word from the receiver that gives credits back.
 -spec take(weir_flow_dest:to()) -> {ok, words()} | {full, words()} | no_limit | {not_started, weir_flow}.
 take(To) ->
     case row(To) of
@@ -96,7 +96,8 @@ take_woken(To) ->
             Reason
     end.
 
-%% @private Takes a credit where there was room a moment ago. For {@link take/1}, and tests of the moment.
+%% @private Takes a credit after a check that found room. If other senders have taken the room since, takes nothing and
+%% returns `full'.
 -spec take(words(), max()) -> {ok, words()} | {full, words()}.
 take(Words, Max) ->
     case ?IN_FLIGHT(atomics:add_get(Words, ?CREDITS, ?ONE_TAKEN)) =< Max of

@@ -3,11 +3,11 @@
 %% weir_flow_sup owns the table, so a crash of this process loses no limit. The next process monitors all receivers and
 %% queues of the table, and finds at once the ones that have died meanwhile.
 %%
-%% The first sender that waits for a limit asks for a queue, which weir_flow_queues_sup starts. If the node has no room for
-%% a process, senders ask again, until their time is over.
+%% The first sender that waits for a limit asks for a queue, which weir_flow_queues_sup starts. If the node has no room
+%% for a process, senders ask again, until their time is over.
 %%
 %% If a sender is killed after it has taken a credit and before it has sent the message, the count stays one too high.
-%% Every second this process therefore samples each count that is not zero:
+%% Every second, weir_flow_limits therefore samples each count that is not zero:
 %%
 %% ```
 %%            a credit was taken since the last sample, or nothing is in flight
@@ -18,20 +18,20 @@
 %%      +---------- takes off the credits that are left <------ answered, still none, not suspended ----+
 %% '''
 %%
-%% A process of its own asks, and reads whether the receiver is suspended. A receiver in a long NIF keeps that process
-%% waiting and not this one.
+%% A process of its own asks, and checks whether the receiver is suspended, because a receiver in a long NIF delays that
+%% check.
 %%
-%% The first answer comes when the receiver has taken all messages sent before out of its mailbox. The second answer
-%% comes when the receiver has also come to the end of the turn in which it took them, and has given back the credits of
-%% that turn. The credits left belong to messages that were not sent. An exchange takes them off, and fails if a credit
-%% was taken or given back meanwhile.
+%% The first answer comes when the receiver has taken all earlier messages out of its mailbox. The second answer comes
+%% when the receiver has also ended the turn in which it took these messages, and has given back their credits. The
+%% remaining credits belong to messages that were not sent. A compare-and-exchange takes the credits off, and fails if a
+%% credit was taken or given back meanwhile.
 %%
-%% Lost credits are back within about four seconds in which no message is sent to that receiver under the limit. Under
-%% traffic without a pause they stay lost. When all credits are lost, no credit can be taken, and that is a pause.
+%% Lost credits are back after about four seconds in which no message is sent to that receiver under the limit. Under
+%% traffic without a pause they stay lost. When all credits are lost, no sender can take one, so the traffic pauses.
 %%
-%% The count is too low in two cases: if a sender stands still for seconds between the take and the send, or if the
-%% receiver is suspended and resumed between a request and the look at it. The limit is then too generous by the number
-%% of messages in flight, until the next pause in the traffic.
+%% The count becomes too low if a sender stands still for seconds between the take and the send. The count also becomes
+%% too low if the receiver is suspended and resumed between a request and the check. The limit then lets more messages
+%% in, at most by the number in flight, until the next pause in the traffic.
 %% @private
 -module(weir_flow_limits).
 
@@ -45,7 +45,8 @@
 
 -record(state, {
     monitors = #{} :: #{pid() => reference()},
-    %% Receivers whose count does not move, and the processes that ask them. `answered': the next sample decides.
+    %% Receivers whose count does not change, and the processes that ask these receivers. `answered': the next sample
+    %% decides.
     asked = #{} :: #{pid() => {1..2, {pid(), Monitor :: reference()} | answered}}
 }).
 
@@ -82,7 +83,7 @@ queue(To) ->
             Reason
     end.
 
-%% This process is not there, or it has crashed and its successor has not started yet.
+%% Calls weir_flow_limits. If the application does not run, or weir_flow_limits is being restarted, returns `down'.
 call(Request) ->
     try
         gen_server:call(?MODULE, Request, infinity)
@@ -109,7 +110,7 @@ init([]) ->
 -spec handle_call({limit, pid(), weir_flow_limit:max()} | {queue, pid()} | sample, gen_server:from(), #state{}) ->
     {reply, term(), #state{}}.
 handle_call({limit, Pid, Max}, _From, State) ->
-    %% In this order: if the process is dead, the message of the monitor comes after the row.
+    %% The row comes first, so that the 'DOWN' of a dead process finds the row and deletes it.
     ok = weir_flow_limit:insert(Pid, Max),
     {reply, ok, monitor_once(Pid, State)};
 handle_call({queue, Pid}, _From, State) ->
@@ -150,7 +151,7 @@ handle_info({{asked, Pid}, Monitor, process, _Asker, Status}, #state{asked = Ask
     case Asked of
         #{Pid := {Times, {_, Monitor}}} when Status =:= running ->
             {noreply, State#state{asked = Asked#{Pid := {Times, answered}}}};
-        %% A suspended process answers, and handles no message.
+        %% A suspended receiver has answered without handling its messages.
         #{Pid := {_, {_, Monitor}}} ->
             {noreply, State#state{asked = maps:remove(Pid, Asked)}};
         #{} ->
@@ -158,7 +159,7 @@ handle_info({{asked, Pid}, Monitor, process, _Asker, Status}, #state{asked = Ask
     end;
 handle_info({{queue, Pid}, _Monitor, process, Queue, _Reason}, State) ->
     case weir_flow_limit:row(Pid) of
-        %% Otherwise senders of `limit => busy' would be refused until another sender waits.
+        %% Senders with `limit => busy' would otherwise be refused until the next sender waits.
         {_, Words, _, Queue} -> ok = weir_flow_limit:set_queued(Words, 0);
         _AnotherOrNone -> ok
     end,
@@ -205,8 +206,8 @@ quiet({2, answered}, _Pid, Words, InFlight) ->
 quiet(Asking, _Pid, _Words, _InFlight) ->
     [Asking].
 
-%% If the node has no room for a process, the next sample tries again: lost credits are mended later. The count of the
-%% limit stays right, so there is nothing to report.
+%% Starts a process that asks. If the node has no room for a process, returns `[]', and the next sample tries again. No
+%% report is needed, because lost credits are only mended later.
 start_asking(Pid) ->
     try
         [spawn_opt(?MODULE, ask, [Pid], [{monitor, [{tag, {asked, Pid}}]}])]
@@ -229,7 +230,7 @@ ask(Pid) ->
     ok = weir_flow_ack:request(Pid, {self(), Tag}),
     await(Pid, Tag).
 
-%% @private Waits for the answer, each second in the newest version of this module.
+%% @private Waits for the answer. Continues in the newest version of this module each second.
 -spec await(pid(), Tag :: reference()) -> no_return().
 await(Pid, Tag) ->
     receive

@@ -1,13 +1,14 @@
-%% @private The options of a window: a map or a keyword list, or the window alone; and what is said of wrong ones.
+%% @private Options of a call, as a window alone, a map or a keyword list, and the texts about wrong options.
 %%
-%% A pure module. A map costs about 50 ns, because it is checked at every call.
+%% All functions are pure. Each call checks a map again, for about 50 ns.
 -module(weir_flow_opts).
 
 -export([check/1, format_error/2]).
 
 -include("weir_flow.hrl").
 
-%% @doc Checks options and fills in the defaults. `badarg': a key or a value is not one of {@link weir_flow:opts()}.
+%% @doc Checks options and fills in the defaults. If a key or a value is not in {@link weir_flow:opts()}, fails with
+%% `badarg'.
 -spec check(weir_flow:window() | weir_flow:opts()) -> #opts{}.
 check(Window) when ?is_window(Window) ->
     #opts{window = Window, free = Window - 1};
@@ -15,7 +16,7 @@ check(Options) when is_map(Options) ->
     {Windows, Window} = window(Options),
     {Timeouts, Timeout} = timeout(Options),
     {Limits, Limit} = limit(Options),
-    %% As many keys as were found: there is no other.
+    %% If the map has more keys than were found, it has an unknown key.
     case
         ?is_window(Window) andalso is_timeout(Timeout) andalso is_limit(Limit) andalso
             map_size(Options) =:= Windows + Timeouts + Limits
@@ -24,7 +25,7 @@ check(Options) when is_map(Options) ->
         false -> ?BADARG([Options], #{1 => why_not(Options)})
     end;
 check([{_, _} | _] = Options) ->
-    %% The first of a key counts, as in proplists and keywords.
+    %% The first of several values of a key counts, as in proplists and keywords.
     try maps:from_list(lists:reverse(Options)) of
         Map -> check(Map)
     catch
@@ -53,7 +54,7 @@ why_not(Key, Value, Known) ->
 
 text(Format, Args) -> unicode:characters_to_list(io_lib:format(Format, Args)).
 
-%% @doc For the shell: what is wrong with which argument.
+%% @doc Returns a text for the shell about each wrong argument.
 -spec format_error(term(), erlang:stacktrace()) -> #{pos_integer() => string()}.
 format_error(_Reason, [{_Module, _Function, _Args, Info} | _]) ->
     #{cause := Causes} = proplists:get_value(error_info, Info, #{cause => #{}}),
@@ -68,8 +69,8 @@ timeout(#{}) -> {0, infinity}.
 limit(#{limit := Limit}) -> {1, Limit};
 limit(#{}) -> {0, none}.
 
-%% Who never waits asks for the acknowledgement behind the last message of a window, not ahead of the next: that last
-%% message takes the slow path. With a limit every message does.
+%% Returns the number of messages below which a message goes out at once. A sender that never waits asks behind the last
+%% message of a window, so that message takes the slow path too. With a limit, every message takes the slow path.
 free(Window, 0, none) -> Window - 2;
 free(Window, _Timeout, none) -> Window - 1;
 free(_Window, _Timeout, _Limit) -> 0.

@@ -1,8 +1,8 @@
 %% @doc Queue of one receiver: the senders that wait for the limit, and their order.
 %%
 %% A sender that finds the limit reached asks the queue and sleeps. The queue reads how much room the receiver has, and
-%% wakes as many senders as there is room for, the longest wait first. A sender that wakes takes its credit and sends its
-%% message itself, so the messages of one sender keep their order.
+%% wakes as many senders as there is room for, the longest wait first. A sender that wakes takes its credit and sends
+%% its message itself, so the messages of one sender keep their order.
 %%
 %% ```
 %%   sender                       queue                                receiver
@@ -15,10 +15,10 @@
 %%     |                            | <------------------------- answer -- |
 %% '''
 %%
-%% The request is that of weir_flow_ack. The queue wakes some senders at a time, and one in the middle of them sends the
-%% next request behind its message. The answer therefore comes while the receiver still has messages of the others, and
-%% the receiver never runs out of them. A sender that waits costs the receiver nothing: each request belongs to a message
-%% under the limit, except for the first one.
+%% The request is that of weir_flow_ack. The queue wakes several senders at a time, and the one in the middle sends the
+%% next request behind its message. The answer therefore comes while the receiver still has messages of the others, so
+%% the receiver does not run out of messages. A sender that waits costs the receiver nothing: except for the first
+%% request, each request belongs to a message under the limit.
 %%
 %% == No credit is held by a sender that sleeps ==
 %%
@@ -27,21 +27,21 @@
 %% of its first request, and so keeps its place.
 %%
 %% A sender that is killed or suspended holds no credit, and delays no other sender for longer than a tick. While
-%% senders wait, the queue reads the room at each tick, after ?FIRST_TICK_MS and then after twice the time of the tick
-%% before, up to ?LAST_TICK_MS. If no woken sender has tried between two ticks, the queue leaves no more room for them,
-%% and wakes twice as many senders as at the tick before.
+%% senders wait, the queue reads the room at each tick. The first tick comes after ?FIRST_TICK_MS, and each pause is
+%% twice the pause before, up to ?LAST_TICK_MS. If no woken sender has tried between two ticks, the queue leaves no more
+%% room for them, and wakes twice as many senders as at the tick before.
 %%
 %% While senders wait, the word QUEUED of the limit is above 0. Other senders then take no credit, even if there is
 %% room: `limit => wait' asks the queue, and `limit => busy' is refused.
 %%
 %% == A lost message delays ==
 %%
-%% A sender repeats its request every ?REPEAT_MS, and the queue ignores a request that it has. So the queue may be
-%% killed: weir_flow_limits starts another one, which the next requests reach. If the answer of the receiver is lost,
-%% ticks replace it. A callback of the receiver may take the request out of the mailbox and throw it away.
+%% A sender repeats its request every ?REPEAT_MS, and the queue ignores a request that it already has. If the queue is
+%% killed, weir_flow_limits starts another queue, which the next requests reach. If a callback of the receiver throws
+%% the request of the queue away, no answer comes, and the ticks wake the senders instead.
 %%
-%% The queue makes no call and waits for no other process. The queue ends with its receiver. A sender that waits has a
-%% monitor of the receiver, which says so.
+%% The queue makes no call and waits for no other process. The queue ends with its receiver. A sender that waits
+%% monitors the receiver, so the sender learns of its end.
 %% @private
 -module(weir_flow_queue).
 
@@ -75,7 +75,7 @@
     words :: weir_flow_limit:words(),
     tag = make_ref() :: reference(),
     waiters = gb_trees:empty() :: gb_trees:tree(key(), {pid(), Monitor :: reference()}),
-    %% Whether a request for which no answer has come is on its way.
+    %% Whether a request has been sent for which no answer has come.
     asked = false :: boolean(),
     %% Whether the timer of the next tick runs, and the milliseconds of that tick.
     ticks = false :: boolean(),
@@ -92,8 +92,8 @@
 -spec start_link(pid(), weir_flow_limit:words()) -> gen_server:start_ret().
 start_link(To, Words) -> gen_server:start_link(?MODULE, {To, Words}, [{hibernate_after, ?HIBERNATE_MS}]).
 
-%% @doc Waits until the receiver has room under its limit, at most until the end of the time. The caller then tries to
-%% take a credit. `Since' is the time of the first wait for this message, which gives the caller its place.
+%% @doc Waits until the queue wakes the caller, at most until the end of the time. The caller then tries to take a
+%% credit. `Since' is the time of the first wait for this message, which gives the caller its place.
 %%
 %% If the receiver dies, returns `noproc'. If the application stops, returns `{not_started, weir_flow}'.
 -spec await(pid(), since(), weir_flow_time:until()) -> {ok, wake()} | timeout | noproc | {not_started, weir_flow}.
@@ -109,7 +109,7 @@ await(To, Key, Ref, Until) ->
         no_room ->
             await(To, Key, Ref, Until, none, ?NO_QUEUE_MS);
         no_limit ->
-            %% The receiver has just died: its monitor says so.
+            %% The receiver has just died, and 'DOWN' is about to arrive.
             await(To, Key, Ref, Until, none, ?NO_QUEUE_MS);
         ?NOT_STARTED = NotStarted ->
             true = demonitor(Ref, [flush]),
@@ -137,7 +137,7 @@ timed_out(Key, Ref, Queue) ->
         timeout
     end.
 
-%% @doc Sends the receiver the request of the queue, behind a message. A woken sender without such a request sends none.
+%% @doc Sends the receiver the request that came with the wake-up, behind a message. Most wake-ups bring none.
 -spec request(pid(), wake()) -> ok.
 request(_To, none) -> ok;
 request(To, {request, Queue, Tag}) -> weir_flow_ack:request(To, {Queue, Tag}).
@@ -202,8 +202,8 @@ publish(#state{words = Words, waiters = Waiters} = State) ->
     ok = weir_flow_limit:set_queued(Words, gb_trees:size(Waiters)),
     State.
 
-%% The receiver has messages under its limit, or their credits are on their way back: its answer comes after some of
-%% them.
+%% Sends the request if no request is on its way. The receiver has messages under its limit, so its answer comes after
+%% it has handled some of them.
 asked(#state{to = To, tag = Tag, asked = false, waiters = Waiters} = State) ->
     case gb_trees:is_empty(Waiters) of
         true ->
@@ -241,9 +241,10 @@ tick(#state{words = Words, tick_ms = Ms, woken = Woken, tried = Before, widening
 
 %% Wakes senders for the room that no other sender has been woken for.
 woken(#state{to = To, words = Words, waiters = Waiters, woken = Woken, widening = Widening} = State) ->
-    %% A woken sender first takes its credit and then counts its try, so the queue reads the count first.
+    %% A woken sender takes its credit before it counts its try. The queue reads in the other order, so it never counts
+    %% a try whose credit it misses.
     Tried = weir_flow_limit:tried(Words),
-    %% TRIED is higher after senders have tried that the queue expected no more.
+    %% TRIED exceeds WOKEN if senders try late, after the queue has stopped expecting them.
     Expected = max(Woken, Tried),
     Room = weir_flow_limit:room(To) - (Expected - Tried),
     case min(Room * Widening, gb_trees:size(Waiters)) of

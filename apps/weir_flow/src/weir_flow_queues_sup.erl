@@ -1,4 +1,4 @@
-%% @doc Supervises the queues of limits. weir_flow_limits starts another queue when senders need one.
+%% @doc Supervises the queues of limits. If a queue ends, weir_flow_limits starts another one once a sender needs it.
 %% @private
 -module(weir_flow_queues_sup).
 

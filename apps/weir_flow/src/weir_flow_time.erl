@@ -1,4 +1,4 @@
-%% @private Time limits: when one ends, and what is left of it.
+%% @private The end of a time-out, and the time until that end.
 -module(weir_flow_time).
 
 -export([until/1, left/1]).
@@ -8,15 +8,15 @@
 -include("weir_flow.hrl").
 
 -type until() :: infinity | now | integer().
-%% Native monotonic time, or `now' for a limit that allows no wait.
+%% Native monotonic time, or `now' for a time-out of 0.
 
-%% @doc When a time limit that begins now ends.
+%% @doc Returns the end of a time-out that begins now, in milliseconds.
 -spec until(timeout()) -> until().
 until(infinity) -> infinity;
 until(0) -> now;
 until(Ms) -> erlang:monotonic_time() + erlang:convert_time_unit(Ms, millisecond, native).
 
-%% @doc What is left, in milliseconds, rounded up: never early. 0: nothing.
+%% @doc Returns the milliseconds until the end, rounded up, so that no wait ends early. After the end, returns 0.
 -spec left(until()) -> timeout().
 left(infinity) ->
     infinity;

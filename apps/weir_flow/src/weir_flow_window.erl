@@ -1,31 +1,32 @@
-%% @private One sender's window on one receiver.
+%% @private The window of one sender and one receiver.
 %%
 %% ```
-%%                                    acked, and no look is due or it shows a running receiver
+%%                           acked, and no check is due or the check finds a running receiver
 %%                        +-------------------------------------------------+---------------+
 %%          alive         v           Window - 1 were sent: ask             |               |
 %%    new ------------> open ---------------------------------------> (asking) <--+         |
 %%     ^                                             time is over |    |          |         |
-%%     |                                                          v    | seen     | resumed |
+%%     |                                                          v    | found    | resumed |
 %%     |                                                 {watch, ...}  |          |         |
 %%     |                                                          |    v          |         |
 %%     |                                                          | suspended ----+         |
-%%     | noproc, from anywhere                                    | the watch has ended     |
+%%     | noproc, in every phase                                   | the watch has ended     |
 %%     +-----------------------                                   +-------------------------+
 %% '''
 %%
-%% (asking) is only while the sender waits; the others are what is kept between its calls. The number of messages sent
-%% since the last acknowledgement stands beside the phase, and is ?FULL in every phase but `open', so that one
-%% comparison tells whether a message may go out at once.
+%% The sender is in (asking) only during a call. Between calls, the window is in one of the other phases. The state is
+%% the phase with the number of messages sent since the last acknowledgement. In every phase but `open', that number is
+%% ?FULL. One comparison therefore decides whether a message may go out at once.
 %%
-%% A receiver's mailbox so holds at most Window - 1 messages of the sender and one request; after a time-out one
-%% request more, which the watch waits for. However often the sender tries again, it adds none: it waits for the same
-%% watch, or, if the receiver was seen suspended, looks at it. Nothing is sent before that is over.
+%% The receiver's mailbox holds at most Window - 1 messages of the sender and one request. After a time-out, the mailbox
+%% holds one more request, whose answer the watch waits for. Further calls of the sender add no request: each call waits
+%% for the same watch or, if the receiver was suspended at the last check, checks the receiver again. No message goes
+%% out before the watch has ended or the receiver is resumed.
 %%
-%% A request that the receiver has thrown away is sent again (weir_flow_ack).
+%% If the receiver throws a request away, the request is sent again (weir_flow_ack).
 %%
-%% The sender may be killed anywhere. The window is gone with it; its messages and requests are in the mailbox until
-%% the receiver takes them, and its watch ends.
+%% If the sender dies, its window is gone and its watch ends. Its messages and requests stay in the mailbox until the
+%% receiver takes them.
 -module(weir_flow_window).
 
 -export([pass/4]).
@@ -38,15 +39,17 @@
 
 -type phase() :: new | open | suspended | {watch, weir_flow_ack:watch()}.
 
-%% An acknowledgement in so many is checked by a look at the receiver, and the first.
+%% The sender checks whether the receiver is suspended at the first acknowledgement and at every 16th after a check.
 -define(LOOK_EVERY, 16).
 
-%% @doc Sends a message when the window, and if asked for the limit, allow it. The complete path; who finds fewer than
-%% `#opts.free' sent may send at once and add one, which comes to the same.
+%% @doc Sends a message once the window has room and, with the option `limit', once the limit has room too.
+%%
+%% This function handles every case. If fewer than `#opts.free' messages were sent, a caller may instead send the
+%% message and add one to the number itself, with the same result.
 -spec pass(weir_flow_dest:to(), Message :: term(), state(), #opts{}) ->
     {ok | {error, weir_flow:reason()}, state()}.
 pass(Self, Message, State, _Opts) when Self =:= self() ->
-    %% Nobody can wait for itself.
+    %% A process cannot wait for itself.
     _ = Self ! Message,
     {ok, State};
 pass(To, Message, {Sent, Past}, #opts{window = Window, timeout = Timeout, limit = Limit}) ->
@@ -60,7 +63,7 @@ pass(To, Message, {Sent, Past}, #opts{window = Window, timeout = Timeout, limit 
 deliver(To, Message, {Sent, Past}, Window, Timeout) ->
     _ = To ! Message,
     case Sent + 1 >= Window - 1 of
-        %% A sender that never waits would find at its next message that nobody has asked.
+        %% A sender that never waits asks now, so that the answer may be there at its next message.
         true when Timeout =:= 0 -> {ok, {?FULL, watched(To, Past)}};
         _ -> {ok, {Sent + 1, Past}}
     end.
@@ -71,7 +74,7 @@ admit(_To, Sent, Past, Window, _Until) when Sent < Window - 1 -> {ok, {Sent, Pas
 admit(To, _Sent, #past{phase = new} = Past, _Window, _Until) -> first(To, Past);
 admit(To, _Sent, #past{waits = Waits} = Past, _Window, Until) -> open(To, Past#past{waits = Waits + 1}, Until).
 
-%% To know whether a process of another node is alive would take a round trip.
+%% Only local processes are checked: a check on another node would cost a round trip.
 first(To, Past) ->
     case weir_flow_dest:is_local(To) andalso weir_flow_dest:is_gone(To) of
         true -> gone(Past);
@@ -94,7 +97,7 @@ open(To, #past{phase = {watch, Watch}} = Past, Until) ->
     end;
 open(To, #past{phase = suspended} = Past, Until) ->
     case weir_flow_ack:await_resume(To, Until) of
-        %% What it had acknowledged while it was suspended is still to be handled.
+        %% The receiver has still to handle the messages that it acknowledged while it was suspended.
         resumed -> open(To, Past#past{phase = open}, Until);
         noproc -> gone(Past);
         timeout -> timed_out(Past)
@@ -107,7 +110,7 @@ asked(acked, To, Past, Until) -> acked(To, Past, Until);
 asked(noproc, _To, Past, _Until) -> gone(Past);
 asked(timeout, To, Past, _Until) -> watch(To, Past).
 
-%% The watch may have ended because the receiver did.
+%% A watch whose result is unknown may have ended because the receiver died.
 ended(To, Past, Until) ->
     case weir_flow_dest:is_local(To) andalso weir_flow_dest:is_gone(To) of
         true -> gone(Past);
@@ -130,7 +133,7 @@ gone(Past) -> {noproc, {?FULL, Past#past{phase = new, unseen = 0}}}.
 
 watch(To, Past) -> timed_out(watched(To, Past)).
 
-%% Without a watch, the next message finds a full window that nothing was asked for, and asks.
+%% If the node has no room for a watch, the window is full and `open', so the next call asks.
 watched(To, Past) ->
     case weir_flow_ack:start_watch(To) of
         {ok, Watch} -> Past#past{phase = {watch, Watch}};
@@ -155,7 +158,7 @@ limited(Limit, To, Message, State, Window, Timeout, Until) ->
             {{error, Reason}, State}
     end.
 
-%% Waits in the queue of the limit, again if other senders were faster after the wake-up.
+%% Waits in the queue of the receiver. If other senders take the room first after the wake-up, waits again.
 wait(To, Message, {Sent, Past} = State, Window, Timeout, Since, Until) ->
     case weir_flow_time:left(Until) =/= 0 andalso weir_flow_queue:await(To, Since, Until) of
         {ok, Wake} ->

@@ -1,4 +1,4 @@
-%% A node that can start no process: the limits go on, and the application outlives the end of their process.
+%% A node that can start no process: senders and limits go on, and the application outlives the end of its processes.
 -module(weir_flow_full_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
@@ -7,109 +7,61 @@
 
 -import(weir_kit, [until/1]).
 -import(weir_kit_limits, [in_node/3, full/3]).
+-import(weir_flow_test_limited, [cast/3, cast/4, info/2, queue/1, finish/3]).
 
 -define(FULL_MS, 1000).
 
 all() -> weir_kit:cases(?MODULE).
 
-%% A receiver that takes nothing makes the limits ask, which takes a process.
-limits_ask_later(_Config) -> ok = in_node(?MODULE, ask_later, []).
-
-ask_later() ->
+%% Starts a blocked receiver whose limit is reached.
+receiver() ->
     {ok, _} = application:ensure_all_started(weir_flow),
+    weir_flow_test_limited:full(1).
+
+%% The first sample finds that a credit was taken, and the next samples ask, which takes a process. Then the process of
+%% the limits is killed.
+limits_go_on(_Config) -> ok = in_node(?MODULE, go_on, []).
+
+go_on() ->
+    Pid = receiver(),
     Limits = whereis(weir_flow_limits),
-    {Pid, _} = weir_kit:start(fun() -> receive go -> ok end, receive never -> ok end end),
-    ok = weir_flow:limit(Pid, 10),
-    ok = weir_flow:cast(Pid, message, #{limit => wait, window => 10}),
-    %% The first look finds that something was sent, and the next ones want to ask.
     full(processes, ?FULL_MS, fun() -> [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 4)] end),
     ?assertEqual(Limits, whereis(weir_flow_limits)),
-    {ok, #{in_flight := 1, limit := 10}} = weir_flow:info(Pid),
-    ok.
+    full(processes, ?FULL_MS, fun() -> weir_kit_limits:kill(Limits, whereis(weir_flow_sup)) end),
+    until(fun() -> weir_flow:limit(Pid, 20) =:= ok end),
+    ?assertEqual({1, 20}, {info(in_flight, Pid), info(limit, Pid)}),
+    finish(Pid, [], []).
 
-%% A sender that does not wait leaves its question to a process. Without the process, its window stays full.
+%% A sender that does not wait needs a watch. Without a watch, its window stays full until a later call asks.
 cast_without_waiting(_Config) -> ok = in_node(?MODULE, without_waiting, []).
 
 without_waiting() ->
-    {Pid, _} = weir_kit:start(fun() -> receive go -> loop() end end),
+    Pid = receiver(),
     Cast = fun() -> weir_flow:cast(Pid, message, #{window => 4, timeout => 0}) end,
     Casts = full(processes, ?FULL_MS, fun() -> [Cast() || _ <- lists:seq(1, 6)] end),
-    %% The window is full until something asks, so no more than the window is in the mailbox.
     ?assertEqual([ok, ok, ok, {error, timeout}, {error, timeout}, {error, timeout}], Casts),
-    Pid ! go,
+    ok = weir_flow_test_receiver:release(Pid),
     until(fun() -> Cast() =:= ok end).
-
-loop() ->
-    receive
-        {system, From, {debug, {statistics, get}}} -> gen:reply(From, ok);
-        _ -> ok
-    end,
-    loop().
 
 %% The limits start again while no shared server of the node answers.
 servers_hang(_Config) -> ok = in_node(?MODULE, hang, []).
 
 hang() ->
-    {ok, _} = application:ensure_all_started(weir_flow),
-    {Pid, _} = weir_kit:start(fun() -> receive never -> ok end end),
-    ok = weir_flow:limit(Pid, 10),
-    ok = weir_flow:cast(Pid, message, #{limit => wait, window => 10}),
+    Pid = receiver(),
     weir_kit_limits:without_servers(fun() ->
         [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 4)],
         ok = weir_kit:kill(whereis(weir_flow_limits)),
         until(fun() -> weir_flow:limit(Pid, 20) =:= ok end)
     end).
 
-%% The process of the limits is killed while no other can be started in its place.
-limits_are_killed(_Config) -> ok = in_node(?MODULE, killed, []).
-
-killed() ->
-    {ok, _} = application:ensure_all_started(weir_flow),
-    {Pid, _} = weir_kit:start(fun() -> receive never -> ok end end),
-    ok = weir_flow:limit(Pid, 10),
-    full(processes, ?FULL_MS, fun() -> weir_kit_limits:kill(whereis(weir_flow_limits), whereis(weir_flow_sup)) end),
-    until(fun() -> weir_flow:limit(Pid, 20) =:= ok end),
-    {ok, #{limit := 20}} = weir_flow:info(Pid),
-    ok.
-
-%% The first sender that waits for the limit needs a queue, and the queue is killed later.
+%% The first sender that waits for the limit needs a queue. The queue is killed later.
 senders_wait_for_room(_Config) -> ok = in_node(?MODULE, wait_for_room, []).
 
 wait_for_room() ->
-    {ok, _} = application:ensure_all_started(weir_flow),
-    {Pid, _} = weir_kit:start(fun() -> limited() end),
-    ok = weir_flow:limit(Pid, 1),
-    Cast = fun(Timeout) -> weir_flow:cast(Pid, message, #{limit => wait, window => 10, timeout => Timeout}) end,
-    ok = Cast(infinity),
-    ?assertEqual({error, timeout}, full(processes, ?FULL_MS, fun() -> Cast(200) end)),
-    {ok, #{in_flight := 1, waits := 1, queued := 0}} = weir_flow:info(Pid),
-    Tasks = [weir_kit:start(fun() -> Cast(infinity) end) || _ <- lists:seq(1, 5)],
-    until(fun() -> queued(Pid) =:= 5 end),
-    full(processes, ?FULL_MS, fun() ->
-        {_, _, _, Queue} = weir_flow_limit:row(Pid),
-        ok = weir_kit_limits:kill(Queue, whereis(weir_flow_queues_sup))
-    end),
-    until(fun() -> queued(Pid) =:= 5 end),
-    Pid ! go,
-    [ok = weir_kit:result(Task) || Task <- Tasks],
-    until(fun() -> in_flight(Pid) =:= 0 end).
-
-queued(Pid) ->
-    {ok, #{queued := Queued}} = weir_flow:info(Pid),
-    Queued.
-
-in_flight(Pid) ->
-    {ok, #{in_flight := InFlight}} = weir_flow:info(Pid),
-    InFlight.
-
-limited() ->
-    receive
-        go -> limited_loop()
-    end.
-
-limited_loop() ->
-    receive
-        {system, From, {debug, {statistics, get}}} -> gen:reply(From, ok);
-        {'$weir_credit', Words, _} -> ok = atomics:sub(Words, 1, 1)
-    end,
-    limited_loop().
+    Pid = receiver(),
+    ?assertEqual({error, timeout}, full(processes, ?FULL_MS, fun() -> cast(Pid, {note, no}, wait, 200) end)),
+    ?assertEqual({1, 0}, {info(waits, Pid), info(queued, Pid)}),
+    Waiters = weir_flow_test_limited:waiters(Pid, [1, 2, 3, 4, 5]),
+    full(processes, ?FULL_MS, fun() -> weir_kit_limits:kill(queue(Pid), whereis(weir_flow_queues_sup)) end),
+    until(fun() -> info(queued, Pid) =:= 5 end),
+    finish(Pid, Waiters, [1, 2, 3, 4, 5]).

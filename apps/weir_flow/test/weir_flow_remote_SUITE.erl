@@ -1,28 +1,28 @@
-%% Windows on processes of another node, and on one that goes.
+%% Windows on processes of another node, and on processes of a node that stops.
 -module(weir_flow_remote_SUITE).
 
 -include_lib("stdlib/include/assert.hrl").
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1]).
--import(weir_flow_test_lib, [async/1, result/1, is_waiting/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
+-import(weir_flow_test_lib, [async/1, result/1, await/1]).
+-import(weir_flow_test_receiver, [block/1, flush/1, release/1, notes/1]).
 
--define(RECEIVER, weir_flow_test_receiver).
--define(LONG_MS, weir_kit:wait_ms()).
+-define(TIMEOUT, {error, timeout}).
+-define(NOPROC, {error, noproc}).
 
 all() -> [{group, at_the_same_time}].
 
-%% Each case has a node of its own, and one waits for eleven seconds.
+%% Each case has a node of its own, and one case waits for eleven seconds.
 groups() -> [{at_the_same_time, [parallel], weir_kit:cases(?MODULE)}].
 
-init_per_suite(Config0) ->
-    Config = weir_kit:quiet(Config0),
+init_per_suite(Config) ->
     case is_alive() of
         true ->
             Config;
         false ->
-            %% It goes to the background, and may take a moment until it listens.
+            %% epmd may take a moment until it listens.
             _ = os:cmd("epmd -daemon"),
             Name = list_to_atom("weir_flow_" ++ os:getpid()),
             until(fun() -> element(1, net_kernel:start(Name, #{name_domain => shortnames})) =:= ok end),
@@ -30,245 +30,133 @@ init_per_suite(Config0) ->
     end.
 
 end_per_suite(Config) ->
-    _ = proplists:is_defined(distribution, Config) andalso net_kernel:stop(),
-    weir_kit:loud(Config).
+    proplists:is_defined(distribution, Config) andalso net_kernel:stop().
 
-init_per_testcase(_Case, Config) -> [{peer, start_peer(peer:random_name())} | Config].
+init_per_testcase(_Case, Config) ->
+    {ok, Peer, Node} = peer:start(#{
+        name => peer:random_name(), connection => standard_io, wait_boot => wait_ms()
+    }),
+    Dirs = [filename:dirname(code:which(M)) || M <- [weir_flow, ?MODULE, weir_kit]],
+    ok = weir_kit_nodes:call(Peer, code, add_pathsa, [Dirs]),
+    %% While many nodes start, one of them may take longer to shake hands than the runtime waits.
+    until(fun() -> net_kernel:connect_node(Node) end),
+    [{peer, Peer}, {node, Node} | Config].
 
 end_per_testcase(_Case, Config) ->
-    {Peer, _Node} = proplists:get_value(peer, Config),
-    stop_peer(Peer),
-    %% Those of other cases end, too.
+    stop_peer(peer(Config)),
     weir_flow_test_lib:no_stray().
 
-start_peer(Name) ->
-    {ok, Peer, Node} = peer:start(#{name => Name, connection => standard_io, wait_boot => weir_kit:wait_ms()}),
-    Dirs = [filename:dirname(code:which(M)) || M <- [weir_flow, ?RECEIVER]],
-    ok = weir_kit_nodes:call(Peer, code, add_pathsa, [Dirs]),
-    %% While a dozen nodes start, one may take longer to shake hands than it is waited for; what was sent is lost then.
-    until(fun() -> net_kernel:connect_node(Node) end),
-    {Peer, Node}.
+stop_peer(Peer) -> is_process_alive(Peer) andalso peer:stop(Peer).
 
-stop_peer(Peer) ->
-    try
-        peer:stop(Peer)
-    catch
-        exit:_ -> ok
-    end.
+peer(Conf) -> proplists:get_value(peer, Conf).
 
-%% A receiver on the peer, under a name or without.
-receiver(Conf) -> receiver(Conf, none).
+%% The name that a receiver has on the peer.
+far(Conf) -> {weir_flow_far, proplists:get_value(node, Conf)}.
 
-receiver(Config, Name) ->
-    {Peer, _} = proplists:get_value(peer, Config),
-    {ok, Pid} = weir_kit_nodes:call(Peer, ?RECEIVER, start, [gen_server, Name]),
+receiver(Conf) ->
+    {ok, Pid} = weir_kit_nodes:call(peer(Conf), weir_flow_test_receiver, start, [gen_server, {local, weir_flow_far}]),
     Pid.
 
-queue(Config, Pid) ->
-    {Peer, _} = proplists:get_value(peer, Config),
-    {message_queue_len, Length} = weir_kit_nodes:call(Peer, erlang, process_info, [Pid, message_queue_len]),
-    Length.
+until_waiting(Senders, Pid, Length, Config) ->
+    until(fun() ->
+        lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) andalso
+            weir_kit_nodes:call(peer(Config), weir_kit, queue_len, [Pid]) =:= Length
+    end).
 
-dests(Conf) ->
-    {_, Node} = proplists:get_value(peer, Conf),
-    [{none, fun(Pid) -> Pid end}, {{local, weir_flow_far}, fun(_) -> {weir_flow_far, Node} end}].
+casts(Dest, Notes, How) -> [weir_flow:cast(Dest, {note, N}, How) || N <- Notes].
 
+%% ---------------------------------------------------------------- cases
+
+%% The mailbox holds Window - 1 messages, the request of the sender, and the request of the watch.
 bound(Config) ->
+    Pid = receiver(Config),
     [
         begin
-            Pid = receiver(Config, Name),
-            ok = ?RECEIVER:block(Pid),
-            Sender = async(fun() -> [weir_flow:cast(Dest(Pid), {note, N}, 4) || N <- lists:seq(1, 20)] end),
-            until(fun() -> is_waiting(Sender) andalso queue(Config, Pid) =:= 4 end),
-            ok = ?RECEIVER:release(Pid),
-            ?assertEqual(lists:duplicate(20, ok), result(Sender)),
-            ok = weir_kit:same(notes, lists:seq(1, 20), ?RECEIVER:notes(Pid)),
-            ?RECEIVER:stop(Pid)
+            ok = block(Pid),
+            Sender = async(fun() ->
+                ?assertEqual([ok, ok, ok, ?TIMEOUT], casts(Dest, [1, 2, 3, no], #{window => 4, timeout => 1})),
+                casts(Dest, lists:seq(4, 20), 4)
+            end),
+            until_waiting([Sender], Pid, 5, Config),
+            ok = release(Pid),
+            ?assertEqual(lists:duplicate(17, ok), result(Sender))
         end
-     || {Name, Dest} <- dests(Config)
-    ].
-
-killed_while_waiting(Config) ->
-    [
-        begin
-            Pid = receiver(Config, Name),
-            ok = ?RECEIVER:block(Pid),
-            Sender = async(fun() -> [weir_flow:cast(Dest(Pid), x, 3) || _ <- [1, 2, 3]] end),
-            until(fun() -> is_waiting(Sender) end),
-            ?RECEIVER:stop(Pid),
-            ?assertEqual([ok, ok, {error, noproc}], result(Sender))
-        end
-     || {Name, Dest} <- dests(Config)
-    ].
-
-%% The watch was for the one that is gone: whoever has the name now does not know of its request.
-restart_under_a_name(Config) ->
-    {_, Node} = proplists:get_value(peer, Config),
-    First = receiver(Config, {local, weir_flow_far}),
-    Dest = {weir_flow_far, Node},
-    ok = ?RECEIVER:block(First),
-    Test = self(),
-    Sender = async(fun() ->
-        ok = weir_flow:cast(Dest, x, 2),
-        {error, timeout} = weir_flow:cast(Dest, x, #{window => 2, timeout => 0}),
-        Test ! watched,
-        Waited = weir_flow:cast(Dest, x, 2),
-        Test ! waited,
-        receive
-            {go_on, _Second} -> ok
-        end,
-        {Waited, [weir_flow:cast(Dest, {note, N}, #{window => 2, timeout => ?LONG_MS}) || N <- [1, 2, 3]]}
-    end),
-    receive
-        watched -> ok
-    end,
-    until(fun() -> is_waiting(Sender) end),
-    ?RECEIVER:stop(First),
-    receive
-        waited -> ok
-    end,
-    Second = receiver(Config, {local, weir_flow_far}),
-    {Pid, _} = Sender,
-    Pid ! {go_on, Second},
-    ?assertEqual({{error, noproc}, [ok, ok, ok]}, result(Sender)),
-    ?assertEqual([1, 2, 3], ?RECEIVER:notes(Second)).
-
-%% It is noticed at the acknowledgement, and the window starts afresh.
-nobody_has_the_name(Config) ->
-    {_, Node} = proplists:get_value(peer, Config),
-    Dest = {weir_flow_nobody, Node},
-    Sender = async(fun() -> [weir_flow:cast(Dest, x, 3) || _ <- [1, 2, 3, 4]] end),
-    ?assertEqual([ok, ok, {error, noproc}, ok], result(Sender)).
-
-node_stopped_while_waiting(Config) ->
-    {Peer, Node} = proplists:get_value(peer, Config),
-    Pid = receiver(Config, {local, weir_flow_far}),
-    ok = ?RECEIVER:block(Pid),
-    Senders = [
-        async(fun() -> [weir_flow:cast(Dest, x, How) || _ <- [1, 2]] end)
-     || Dest <- [Pid, {weir_flow_far, Node}], How <- [2, #{window => 2, timeout => ?LONG_MS}]
+     || Dest <- [Pid, far(Config)]
     ],
-    until(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
-    stop_peer(Peer),
-    [?assertEqual([ok, {error, noproc}], result(Sender)) || Sender <- Senders].
+    ok = weir_kit:same(notes, lists:seq(1, 20) ++ lists:seq(1, 20), notes(Pid)).
 
-node_stopped_while_watched(Config) ->
-    {Peer, Node} = proplists:get_value(peer, Config),
-    Pid = receiver(Config, {local, weir_flow_far}),
-    ok = ?RECEIVER:block(Pid),
-    Test = self(),
+%% The watch was for the receiver that died. The successor has never got the request of the watch.
+restart_under_a_name(Config) ->
+    First = receiver(Config),
+    ok = block(First),
+    {Pid, _} = Sender = async(fun() ->
+        ?assertEqual([ok, ?TIMEOUT], casts(far(Config), [0, no], #{window => 2, timeout => 0})),
+        ?assertEqual([?NOPROC], casts(far(Config), [no], 2)),
+        await(restarted),
+        casts(far(Config), [1, 2, 3], #{window => 2, timeout => wait_ms()})
+    end),
+    until_waiting([Sender], First, 2, Config),
+    weir_kit:kill(First),
+    Second = receiver(Config),
+    Pid ! restarted,
+    ?assertEqual([ok, ok, ok], result(Sender)),
+    ?assertEqual([1, 2, 3], notes(Second)).
+
+%% The acknowledgement finds out, and the window starts afresh.
+no_such_process(Config) ->
+    {_, Node} = far(Config),
+    [
+        ?assertEqual([ok, ok, ?NOPROC, ok], result(async(fun() -> casts(Dest, [1, 2, 3, 4], 3) end)))
+     || Dest <- [{weir_flow_none, Node}, {weir_flow_none, list_to_atom("nowhere@" ++ net_adm:localhost())}]
+    ].
+
+%% Senders wait for an answer, with and without a time limit, or for a watch.
+node_stopped(Config) ->
+    Pid = receiver(Config),
+    ok = block(Pid),
     Senders = [
         async(fun() ->
-            ok = weir_flow:cast(Dest, x, 2),
-            {error, timeout} = weir_flow:cast(Dest, x, #{window => 2, timeout => 1}),
-            Test ! {self(), watched},
-            weir_flow:cast(Dest, x, 2)
+            [?assertEqual([ok, ?TIMEOUT], casts(Dest, [1, no], #{window => 2, timeout => 1})) || How =:= watched],
+            casts(Dest, [1, 2], case How of watched -> 2; _ -> How end)
         end)
-     || Dest <- [Pid, {weir_flow_far, Node}]
+     || Dest <- [Pid, far(Config)], How <- [2, #{window => 2, timeout => wait_ms()}, watched]
     ],
-    [
-        receive
-            {Sender, watched} -> ok
-        end
-     || {Sender, _} <- Senders
-    ],
-    until(fun() -> lists:all(fun weir_flow_test_lib:is_waiting/1, Senders) end),
-    stop_peer(Peer),
-    [?assertEqual({error, noproc}, result(Sender)) || Sender <- Senders].
+    until_waiting(Senders, Pid, 2 * (2 + 2 + 3), Config),
+    stop_peer(peer(Config)),
+    Results = [[ok, ?NOPROC], [ok, ?NOPROC], [?NOPROC, ok]],
+    ?assertEqual(Results ++ Results, [result(Sender) || Sender <- Senders]).
 
-node_stopped_and_started(Config) ->
-    {Peer, Node} = proplists:get_value(peer, Config),
-    Dest = {weir_flow_far, Node},
-    Sender = async(fun() ->
-        receiver(Config, {local, weir_flow_far}),
-        ok = weir_flow:cast(Dest, x, 2),
-        stop_peer(Peer),
-        {error, noproc} = weir_flow:cast(Dest, x, 2),
-        [Name, _Host] = string:split(atom_to_list(Node), "@"),
-        %% epmd refuses a name as long as it has not seen that its node is gone.
-        until(fun() -> not lists:keymember(Name, 1, element(2, {ok, _} = net_adm:names())) end),
-        {Again, Node} = start_peer(Name),
-        {ok, Pid} = weir_kit_nodes:call(Again, ?RECEIVER, start, [gen_server, {local, weir_flow_far}]),
-        Results = [weir_flow:cast(Dest, {note, N}, 3) || N <- lists:seq(1, 10)],
-        Notes = ?RECEIVER:notes(Pid),
-        stop_peer(Again),
-        {Results, Notes}
-    end),
-    %% The sender started the peer, so the mailbox may have messages of the peer.
-    {Result, _} = weir_kit:result(Sender),
-    ?assertEqual({lists:duplicate(10, ok), lists:seq(1, 10)}, Result).
-
-timeout_and_what_is_left(Config) ->
-    [
-        begin
-            Pid = receiver(Config, Name),
-            ok = ?RECEIVER:block(Pid),
-            Test = self(),
-            Sender = async(fun() ->
-                How = #{window => 4, timeout => 1},
-                Results = [weir_flow:cast(Dest(Pid), {note, N}, How) || N <- [1, 2, 3, no, no]],
-                Test ! timed_out,
-                {Results, weir_flow:cast(Dest(Pid), {note, 4}, 4)}
-            end),
-            receive
-                timed_out -> ok
-            end,
-            until(fun() -> is_waiting(Sender) andalso queue(Config, Pid) =:= 5 end),
-            ok = ?RECEIVER:release(Pid),
-            ?assertEqual({[ok, ok, ok, {error, timeout}, {error, timeout}], ok}, result(Sender)),
-            ?assertEqual([1, 2, 3, 4], ?RECEIVER:notes(Pid)),
-            ?RECEIVER:stop(Pid)
-        end
-     || {Name, Dest} <- dests(Config)
-    ].
-
-%% Nothing is known of a mailbox on another node: a request that was lost there is overdue after eleven seconds.
+%% The sender and its watch cannot see a mailbox on another node, and ask again after eleven seconds.
 request_thrown_away(Config) ->
     Pid = receiver(Config),
-    ok = ?RECEIVER:flush(Pid),
-    Test = self(),
-    Waiting = async(fun() ->
-        Results = [weir_flow:cast(Pid, {note, N}, 2) || N <- [1, 2]],
-        {Results, maps:get(Pid, weir_flow:windows())}
-    end),
-    %% Its watch asks.
-    GivenUp = async(fun() ->
-        ok = weir_flow:cast(Pid, {note, 3}, #{window => 2, timeout => 0}),
-        Test ! given_up,
-        Result = weir_flow:cast(Pid, {note, 4}, #{window => 2, timeout => ?LONG_MS}),
-        {Result, maps:get(Pid, weir_flow:windows())}
-    end),
-    receive
-        given_up -> ok
-    end,
-    until(fun() -> is_waiting(Waiting) andalso is_waiting(GivenUp) andalso queue(Config, Pid) =:= 4 end),
-    ok = ?RECEIVER:release(Pid),
-    ?assertMatch({[ok, ok], #{asked_again := Again, state := open}} when Again > 0, result(Waiting)),
-    ?assertMatch({ok, #{asked_again := Again, state := open}} when Again > 0, result(GivenUp)),
-    ?assertEqual([2, 4], lists:sort(?RECEIVER:notes(Pid))),
-    ?RECEIVER:stop(Pid).
+    ok = flush(Pid),
+    Senders = [
+        async(fun() -> {casts(Pid, [1], First), casts(Pid, [2], 2), maps:get(Pid, weir_flow:windows())} end)
+     || First <- [2, #{window => 2, timeout => 0}]
+    ],
+    until_waiting(Senders, Pid, 4, Config),
+    ok = release(Pid),
+    [
+        ?assertMatch({[ok], [ok], #{asked_again := Again, state := open}} when Again > 0, result(Sender))
+     || Sender <- Senders
+    ],
+    ?assertEqual([2, 2], notes(Pid)).
 
-no_such_node(_Config) ->
-    Dest = {weir_flow_nobody, list_to_atom("nowhere@" ++ net_adm:localhost())},
-    ?assertEqual([ok, {error, noproc}], result(async(fun() -> [weir_flow:cast(Dest, x, 2) || _ <- [1, 2]] end))).
-
-entries_of_nodes_that_are_gone(Config) ->
-    {Peer, Node} = proplists:get_value(peer, Config),
-    Sender = async(fun() ->
+entries_of_stopped_nodes_are_swept(Config) ->
+    {_, Node} = far(Config),
+    result(async(fun() ->
         Names = [list_to_atom("weir_flow_" ++ integer_to_list(N)) || N <- lists:seq(1, 1000)],
         [ok = weir_flow:send({Name, Node}, x) || Name <- Names],
         1000 = maps:size(weir_flow:windows()),
-        stop_peer(Peer),
+        stop_peer(peer(Config)),
         until(fun() -> not lists:member(Node, nodes(connected)) end),
-        Live = spawn(fun() -> receive stop -> ok end end),
+        Live = spawn(fun() -> receive never -> ok end end),
         ok = weir_flow:send(Live, x),
-        Left = maps:keys(weir_flow:windows()),
-        exit(Live, kill),
-        Left =:= [Live]
-    end),
-    ?assert(result(Sender)).
+        ?assertEqual([Live], maps:keys(weir_flow:windows())),
+        exit(Live, kill)
+    end)).
 
-%% A limit is kept where the receiver is.
+%% The table of limits is on the node of the receiver.
 no_limit(Config) ->
     Pid = receiver(Config),
     {ok, _} = application:ensure_all_started(weir_flow),

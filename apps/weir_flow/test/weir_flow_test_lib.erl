@@ -1,7 +1,7 @@
 %% Functions that the suites of weir_flow share: tasks whose mailbox must be empty at their end, and waiting senders.
 -module(weir_flow_test_lib).
 
--export([async/1, result/1, is_waiting/1, is_waiting/2, stray/0, no_stray/0]).
+-export([async/1, result/1, await/1, is_waiting/1, is_waiting/2, until_waiting/2, stray/0, no_stray/0]).
 
 %% Starts a task. Its result has the messages that are in its mailbox at the end.
 async(Fun) ->
@@ -16,6 +16,13 @@ result(Task) ->
     ok = weir_kit:none(left_in_the_mailbox, Messages),
     Result.
 
+%% Waits for a message.
+await(Message) ->
+    receive
+        Message -> ok
+    after weir_kit:wait_ms() -> error({never, received, Message})
+    end.
+
 %% Returns whether a process waits for an acknowledgement, a watch, or a suspended receiver.
 is_waiting(Process) -> is_waiting(Process, [ask, await_watch, await_resume]).
 
@@ -27,6 +34,10 @@ is_waiting(Pid, Functions) ->
         [{status, waiting}, {current_function, {weir_flow_ack, Function, _}}] -> lists:member(Function, Functions);
         _ -> false
     end.
+
+%% Waits until a process waits and a mailbox has this length.
+until_waiting(Process, {Receiver, Length}) ->
+    weir_kit:until(fun() -> is_waiting(Process) andalso weir_kit:queue_len(Receiver) =:= Length end).
 
 %% Returns the watches that are alive.
 stray() ->

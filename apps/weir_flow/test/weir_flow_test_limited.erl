@@ -1,126 +1,108 @@
-%% A receiver with a limit, as a draining server is one: it takes what is in its mailbox, answers system messages in
-%% their place, and gives the credits of a turn back at its end. It counts on its own how many messages with credits
-%% were in its mailbox and its turn at most.
+%% Receivers with a limit, and functions that the suites of limits share.
+%%
+%% A receiver works like a server that drains its mailbox. Its turn takes messages under the limit, answers requests for
+%% an acknowledgement in their place, and gives all credits back at its end. A receiver counts how many credits a turn
+%% had at most (most/1). weir_flow_test_receiver blocks a receiver, within its turn, and reads its notes.
 -module(weir_flow_test_limited).
 
--export([start/1, notes/1, most/1, block/1, flush/1, await_blocked/1, release/1]).
--export([loop/3, system_continue/3, system_terminate/4, system_get_state/1]).
+-include_lib("stdlib/include/assert.hrl").
 
--record(state, {notes = [], most = 0}).
+-export([start/1, full/1, most/1, finish/3]).
+-export([cast/3, cast/4, casts/3, waiters/2, served/1, info/2, queue/1]).
+-export([system_continue/3]).
 
-start(Max) ->
-    proc_lib:start(erlang, apply, [fun() -> init(Max) end, []]).
+-import(weir_flow_test_lib, [async/1, result/1]).
+-import(weir_kit, [until/1]).
 
-init(none) ->
-    proc_lib:init_ack(self()),
-    loop(self(), [], #state{});
+start(Max) -> proc_lib:start(erlang, apply, [fun() -> init(Max) end, []]).
+
 init(Max) ->
-    ok = weir_flow:limit(Max),
+    [ok = weir_flow:limit(Max) || Max =/= none],
     proc_lib:init_ack(self()),
-    loop(self(), [], #state{}).
+    loop({[], 0}).
 
-notes(Pid) -> ask(Pid, notes).
+%% Starts a receiver, blocks it, and fills it to its limit.
+full(Max) ->
+    Pid = start(Max),
+    ok = weir_flow_test_receiver:block(Pid),
+    ?assertEqual(lists:duplicate(Max, ok), casts(Pid, lists:duplicate(Max, other), busy)),
+    Pid.
 
-most(Pid) -> ask(Pid, most).
-
-%% Like block/1; what has come by the time that it is released is lost.
-flush(Pid) ->
-    Pid ! {flush, self()},
-    await_blocked(Pid).
-
-%% In a turn, which goes on when it is released. `{block_at_end, Controller}' blocks it when it has handled all of a
-%% turn, and given nothing back.
-block(Pid) ->
-    Pid ! {block, self()},
-    await_blocked(Pid).
-
-await_blocked(Pid) ->
-    receive
-        {blocked, Pid} -> ok
-    after weir_kit:wait_ms() -> error({never, blocked, process_info(Pid, [status, current_stacktrace])})
-    end.
-
-release(Pid) ->
-    Pid ! {release, self()},
-    ok.
-
-ask(Pid, What) ->
+most(Pid) ->
     Ref = make_ref(),
-    Pid ! {ask, What, self(), Ref},
+    Pid ! {most, self(), Ref},
     receive
-        {Ref, Answer} -> Answer
-    after weir_kit:wait_ms() -> error({no_result, process_info(Pid)})
+        {Ref, Most} -> Most
+    after weir_kit:wait_ms() -> error({no_result, most})
     end.
 
-loop(Parent, Debug, State) ->
+loop({_Notes, Most} = State) ->
     receive
         {system, From, Request} ->
-            sys:handle_system_msg(Request, From, Parent, ?MODULE, Debug, State);
+            sys:handle_system_msg(Request, From, self(), ?MODULE, [], State);
+        {most, To, Ref} ->
+            To ! {Ref, Most},
+            loop(State);
         Message ->
-            turn(Parent, Debug, Message, [], State)
+            turn(Message, [], State)
     end.
 
-turn(Parent, Debug, Message, Credits0, State0) ->
-    {Credits, #state{most = Most} = State} = handle(Message, Credits0, State0),
+turn({'$weir_credit', Words, Message}, Credits, State) -> turn(Message, [Words | Credits], State);
+turn({'$gen_cast', Message}, Credits, State) -> turn(Message, Credits, State);
+turn(Message, Credits, {Notes0, Most}) ->
+    Notes = weir_flow_test_receiver:handle(Message, Notes0),
     receive
-        %% In its place: what it asks about was handled, but not given back.
-        {system, {To, Tag}, {debug, {statistics, get}}} ->
-            gen:reply({To, Tag}, {ok, no_statistics}),
-            turn(Parent, Debug, nothing, Credits, State);
-        {'$weir_credit', _, _} = Next ->
-            turn(Parent, Debug, Next, Credits, State);
-        {block_at_end, _} = Next ->
-            turn(Parent, Debug, Next, Credits, State)
+        {system, From, {debug, {statistics, get}}} ->
+            gen:reply(From, {ok, no_statistics}),
+            turn(nothing, Credits, {Notes, Most});
+        Next when element(1, Next) =:= '$weir_credit'; element(1, Next) =:= block ->
+            turn(Next, Credits, {Notes, Most})
     after 0 ->
-        give_back(Credits),
-        loop(Parent, Debug, State#state{most = max(Most, length(Credits))})
+        [ok = atomics:sub(hd(Credits), 1, length(Credits)) || Credits =/= []],
+        loop({Notes, max(Most, length(Credits))})
     end.
 
-handle({'$weir_credit', Words, Message}, Credits, State) ->
-    handle(Message, [Words | Credits], State);
-handle({'$gen_cast', Message}, Credits, State) ->
-    handle(Message, Credits, State);
-handle({note, Note}, Credits, #state{notes = Notes} = State) ->
-    {Credits, State#state{notes = [Note | Notes]}};
-handle({block, Controller}, Credits, State) ->
-    wait(Controller),
-    {Credits, State};
-handle({flush, Controller}, Credits, State) ->
-    wait(Controller),
-    flush(),
-    {Credits, State};
-handle({block_at_end, Controller}, Credits, State) ->
-    {[{at_end, Controller} | Credits], State};
-handle({ask, notes, To, Ref}, Credits, State) ->
-    To ! {Ref, lists:reverse(State#state.notes)},
-    {Credits, State};
-handle({ask, most, To, Ref}, Credits, State) ->
-    To ! {Ref, State#state.most},
-    {Credits, State};
-handle(_Other, Credits, State) ->
-    {Credits, State}.
+system_continue(_Parent, _Debug, State) -> loop(State).
 
-wait(Controller) ->
-    Controller ! {blocked, self()},
-    receive
-        {release, Controller} -> ok
-    end.
+%% ---------------------------------------------------------------- senders
 
-flush() ->
-    receive
-        _ -> flush()
-    after 0 -> ok
-    end.
+cast(Pid, Message, Limit) -> cast(Pid, Message, Limit, infinity).
 
-give_back(Credits) ->
-    [wait(Controller) || {at_end, Controller} <- Credits],
-    case [Words || Words <- Credits, not is_tuple(Words)] of
-        [] -> ok;
-        [Words | _] = All -> atomics:sub(Words, 1, length(All))
-    end.
+cast(Pid, Message, Limit, Timeout) ->
+    weir_flow:cast(Pid, Message, #{limit => Limit, window => 1000, timeout => Timeout}).
 
-system_continue(Parent, Debug, State) -> loop(Parent, Debug, State).
+%% Returns the results of casts by one new process.
+casts(Pid, Messages, Limit) -> result(async(fun() -> [cast(Pid, Message, Limit) || Message <- Messages] end)).
 
-system_terminate(Reason, _Parent, _Debug, _State) -> exit(Reason).
+%% Starts senders that wait for the limit, one after another, so that their order is known.
+waiters(Pid, Numbers) ->
+    Before = info(queued, Pid),
+    [
+        begin
+            Waiter = async(fun() -> cast(Pid, {note, N}, wait) end),
+            until(fun() -> info(queued, Pid) =:= Before + I end),
+            Waiter
+        end
+     || {I, N} <- lists:enumerate(Numbers)
+    ].
 
-system_get_state(State) -> {ok, State}.
+served(Waiters) ->
+    ok = weir_kit:none(not_served, [Result || Waiter <- Waiters, Result <- [result(Waiter)], Result =/= ok]).
+
+%% Releases a receiver, and waits until its waiters are served. Each of these notes has been handled once, no process
+%% waits, and no credit is missing. Kills the receiver.
+finish(Pid, Waiters, Notes) ->
+    ok = weir_flow_test_receiver:release(Pid),
+    ok = served(Waiters),
+    ok = weir_kit:same(notes, lists:sort(Notes), lists:sort(weir_flow_test_receiver:notes(Pid))),
+    until(fun() -> info(in_flight, Pid) =:= 0 andalso info(queued, Pid) =:= 0 end),
+    weir_kit:kill(Pid).
+
+info(Key, Pid) ->
+    {ok, #{Key := Value}} = weir_flow:info(Pid),
+    Value.
+
+%% Returns the queue of a receiver.
+queue(Pid) ->
+    {_, _, _, Queue} = weir_flow_limit:row(Pid),
+    Queue.

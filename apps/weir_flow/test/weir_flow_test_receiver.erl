@@ -1,12 +1,11 @@
-%% A receiver of any behaviour, whose callbacks can be blocked. It keeps what it was sent, in the order of arrival,
-%% for all messages `{note, Term}', however they come.
+%% A receiver of any behaviour, which keeps the terms of all messages `{note, Term}' in the order of arrival.
 %%
-%% `{block, Controller}': the callback tells the controller, and does not return before it is sent `{release,
-%% Controller}'. `{flush, Controller}': the same, and then it takes whatever is in its mailbox.
+%% A callback that gets `{block, Controller}' returns when the controller calls release/1. After `{flush, Controller}',
+%% the callback then throws all messages in its mailbox away.
 -module(weir_flow_test_receiver).
 
--export([start/1, start/2, notes/1, block/1, flush/1, release/1, stop/1]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, terminate/3]).
+-export([start/1, start/2, blocked/0, notes/1, block/1, flush/1, release/1, handle/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 -export([callback_mode/0, handle_event/4]).
 -export([handle_event/2, handle_call/2]).
 
@@ -21,6 +20,12 @@ start(gen_event, none) ->
     ok = gen_event:add_handler(Manager, ?MODULE, event),
     {ok, Manager}.
 
+%% Starts a gen_server and blocks it.
+blocked() ->
+    {ok, Pid} = start(gen_server),
+    ok = block(Pid),
+    Pid.
+
 notes(Pid) ->
     Ref = make_ref(),
     Pid ! {notes, self(), Ref},
@@ -29,24 +34,19 @@ notes(Pid) ->
     after weir_kit:wait_ms() -> error({no_result, notes})
     end.
 
-%% Returns when it is blocked.
+%% Returns when the receiver is blocked.
 block(Pid) -> block(Pid, block).
 
-%% Like block/1; what has come by the time that it is released is lost.
+%% Like block/1. Messages that arrive before the release are lost.
 flush(Pid) -> block(Pid, flush).
 
 block(Pid, How) ->
     Pid ! {How, self()},
-    receive
-        {blocked, Pid} -> ok
-    after weir_kit:wait_ms() -> error({never, blocked, process_info(Pid, [status, current_stacktrace])})
-    end.
+    weir_flow_test_lib:await({blocked, Pid}).
 
 release(Pid) ->
     Pid ! {release, self()},
     ok.
-
-stop(Pid) -> weir_kit:kill(Pid).
 
 init(server) -> {ok, []};
 init(hibernating) -> {ok, {hibernate, []}, hibernate};
@@ -59,7 +59,7 @@ callback_mode() -> handle_event_function.
 handle_call(_Request, _From, State) -> {reply, ok, State}.
 handle_cast(Message, {hibernate, Notes}) -> {noreply, {hibernate, handle(Message, Notes)}, hibernate};
 handle_cast(Message, Notes) -> {noreply, handle(Message, Notes)}.
-%% and gen_event
+%% gen_server and gen_event
 handle_info(Message, {hibernate, Notes}) -> {noreply, {hibernate, handle(Message, Notes)}, hibernate};
 handle_info(Message, Notes) ->
     New = handle(Message, Notes),
@@ -75,9 +75,7 @@ handle_event(_Type, Message, state, Notes) -> {keep_state, handle(Message, Notes
 handle_event(Message, Notes) -> {ok, handle(Message, Notes)}.
 handle_call(_Request, Notes) -> {ok, ok, Notes}.
 
-terminate(_Reason, _State) -> ok.
-terminate(_Reason, _State, _Data) -> ok.
-
+%% Handles a message, and returns the notes with the latest first.
 handle({note, Term}, Notes) ->
     [Term | Notes];
 handle({block, Controller}, Notes) ->
@@ -86,7 +84,7 @@ handle({block, Controller}, Notes) ->
         {release, Controller} -> Notes
     end;
 handle({flush, Controller}, Notes) ->
-    [] = handle({block, Controller}, []),
+    Notes = handle({block, Controller}, Notes),
     ok = flush(),
     Notes;
 handle({notes, To, Ref}, Notes) ->

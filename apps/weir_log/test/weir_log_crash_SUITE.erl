@@ -7,7 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [kill/1, until/1]).
+-import(weir_kit, [kill/1, until/1, wait_ms/0]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -212,10 +212,11 @@ strangers(Config) ->
         Manager = list_to_atom("weir_log_h_" ++ atom_to_list(?MODULE)),
         [
             begin
-                ?assertEqual({Process, {error, {bad_call, hello}}}, {Process, gen_server:call(Process, hello)}),
+                Answer = gen_server:call(Process, hello, wait_ms()),
+                ?assertEqual({Process, {error, {bad_call, hello}}}, {Process, Answer}),
                 ok = gen_server:cast(Process, hello),
                 [Process ! Stray || Stray <- [hello, {make_ref(), x}, {'DOWN', make_ref(), process, self(), x}]],
-                _ = sys:get_state(Process)
+                _ = sys:get_state(Process, wait_ms())
             end
          || Process <- [whereis(weir_log_retention), whereis(weir_log_registry), Opener, Writer, whereis(Manager)]
         ],
@@ -230,7 +231,7 @@ entry_that_crashes(Config) ->
     [Writer] = weir_log_test_lib:writers(Log),
     [Writer ! Stray || Stray <- [hello, {alog}, {written, self()}, {'DOWN', make_ref(), process, self(), x}]],
     ok = gen_server:cast(Writer, hello),
-    ?assertMatch({error, {bad_call, hello}}, gen_server:call(Writer, hello)),
+    ?assertMatch({error, {bad_call, hello}}, gen_server:call(Writer, hello, wait_ms())),
     ok = weir_log:log(Log, <<"a">>),
     ?assertEqual([Writer], weir_log_test_lib:writers(Log)),
     ?assertEqual([<<"a">>], weir_log_test_lib:lines(Path)).

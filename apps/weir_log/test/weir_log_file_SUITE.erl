@@ -109,7 +109,7 @@ name_length(Config) ->
 %% The node's file server logs what it does not know: a writer that waited for it could wait for itself.
 without_the_file_server(Config) ->
     Path = filename:join(filename:dirname(path(without_the_file_server, Config)), <<"new/dir/a.log">>),
-    ok = sys:suspend(file_server_2),
+    ok = sys:suspend(file_server_2, weir_kit:wait_ms()),
     Task = weir_kit:start(fun() ->
         File1 = write(framed(["one"]), open(Path, #{format => frame, rotate => #{gzip => true, keep_files => 3}})),
         {ok, File2} = weir_log_file:rotate(?NOW, File1),
@@ -128,7 +128,7 @@ without_the_file_server(Config) ->
         ok = weir_kit:result(Task)
     after
         ok = weir_kit:kill(Task),
-        ok = sys:resume(file_server_2)
+        ok = sys:resume(file_server_2, weir_kit:wait_ms())
     end,
     Rotated = weir_log_file_lib:rotated(Path),
     ?assertEqual([<<".gz">>, <<".gz">>, <<".gz">>], [filename:extension(Name) || Name <- Rotated]),

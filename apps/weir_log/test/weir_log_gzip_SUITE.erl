@@ -260,7 +260,7 @@ fails_and_goes_on(Config) ->
 %% Nothing that is asked for while the process is at work is forgotten, and asking often costs no memory.
 asked_while_busy(Config) ->
     Path = path(asked_while_busy, Config),
-    ok = sys:suspend(weir_log_retention),
+    ok = sys:suspend(weir_log_retention, weir_kit:wait_ms()),
     [
         begin
             write(name(Path, N), "text"),
@@ -270,7 +270,7 @@ asked_while_busy(Config) ->
     ],
     {message_queue_len, Length} = process_info(whereis(weir_log_retention), message_queue_len),
     ?assert(Length =< 1),
-    ok = sys:resume(weir_log_retention),
+    ok = sys:resume(weir_log_retention, weir_kit:wait_ms()),
     [
         begin
             write(name(Path, N), "text"),

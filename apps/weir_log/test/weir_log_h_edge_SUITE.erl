@@ -7,7 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, until/1]).
+-import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
 -import(weir_kit_nodes, [call/4]).
 -import(weir_log_test_lib, [in_order/3]).
 -import(weir_log_h_test_lib, [
@@ -138,7 +138,7 @@ huge_frames(Config) ->
 %% Who has found the log just before it was closed counts its event, once.
 closing(Config) ->
     ok = add(Config, #{ack => written}, formatter([msg, "\n"])),
-    ok = gen_server:call(writer(?ID), close),
+    ok = gen_server:call(writer(?ID), close, wait_ms()),
     logger:error("late", test()),
     ?assertEqual({error, no_log}, weir_log_client:log(accepted, weir_log_h:name(?ID), <<"later">>, error)),
     ?assertMatch({ok, #{lost := #{error := 1}}}, weir_log_h:info(?ID)).

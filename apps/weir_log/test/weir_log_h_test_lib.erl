@@ -17,9 +17,12 @@ setup(Id, Case, Config) ->
     File = filename:join(weir_log_file_lib:dir(Case, Config), "weir.log"),
     [{id, Id}, {file, File}, {primary_level, Level} | Config].
 
-%% Removes the handler, and others that a case may have added.
+%% Removes the handler, and others that a case may have added. Waits until the log has closed its file: on a busy
+%% machine the log may need more than the seconds that the handler waits for it.
 teardown(Others, Config) ->
-    _ = [logger:remove_handler(Id) || Id <- [?config(id, Config) | Others]],
+    Id = ?config(id, Config),
+    _ = [logger:remove_handler(Each) || Each <- [Id | Others]],
+    ok = weir_kit:until(fun() -> not lists:member({weir_log_h, Id}, weir_log:names()) end),
     ok = logger:set_primary_config(level, ?config(primary_level, Config)).
 
 %% Adds the handler. Options are those of weir_log_h, and Handler is what logger itself has of it. Unless a case gives a

@@ -7,7 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, start/1, result/1, in_parallel/1, kill/1]).
+-import(weir_kit, [until/1, start/1, result/1, in_parallel/1, kill/1, wait_ms/0]).
 
 %% Each of these cases waits for seconds, and neither kills nor stops a server of the others.
 -define(SIDE_BY_SIDE, [full_and_slow, back_in_a_slow_change, back_while_removed, waits_for_answers]).
@@ -819,7 +819,7 @@ back_while_removed(Config) ->
     end.
 
 drained(C) ->
-    {status, _, _, [_, _, _, _, Items]} = sys:get_status(child(C, client)),
+    {status, _, _, [_, _, _, _, Items]} = sys:get_status(child(C, client), wait_ms()),
     [#{drained := Drained}] = [State || {data, [{"State", State}]} <- Items],
     Drained.
 

@@ -517,7 +517,7 @@ claim(Name, Fun) -> claim(Name, Fun, #{}).
 %% worker is free again.
 %%
 %% Cost: while a worker is free, the claim sends no message and allocates about 40 words. If the slot of the process's
-%% last claim is taken, the claim reads a word for each of up to 24 slots, and a word for every 56 slots beyond. A claim
+%% last claim is taken, the claim reads a word for every 56 slots, and a word for each slot that may be free. A claim
 %% that waits sends a message to the pool's queue and receives one. After an exception, the claim waits until the
 %% runtime says whether the worker is alive, which may take until a dying worker is dead.
 -spec claim(name(), fun((pid()) -> Result), claim_opts()) -> {ok, Result} | {error, claim_error()}.
@@ -548,8 +548,8 @@ checkin(Name, Ticket) -> checkin(Name, Ticket, ok).
 %% @doc Releases the worker of a ticket. Any process may do so, on any connected node.
 %%
 %% With `ok' the worker is free again. If it has died and the claim is still open, the result is `ok' too, and no
-%% process gets this worker. With `fail' the worker is broken: the pool kills it and starts another, whatever the option
-%% `abandoned' says.
+%% process gets this worker. With `fail' the worker counts as broken: the pool treats the worker as with `abandoned =>
+%% replace', whatever the option says.
 %%
 %% Errors: see {@link checkin_error()}. Cost: that of releasing a claim, and like {@link checkout/2} the caller waits
 %% until the runtime says whether the worker is alive.
@@ -679,7 +679,7 @@ replace(Name, Slot, Timeout) ->
 %% If a worker does not answer, the pool stops the worker after `shutdown' milliseconds or at the time-out of the drain.
 %% For a process that connected itself and does not answer, the drain waits until the time-out.
 %%
-%% After the time-out the pool still has to stop its workers, for which each has `shutdown' milliseconds. With
+%% After the time-out the pool stops its workers. Each worker has `shutdown' milliseconds to stop. With
 %% `shutdown => infinity' the stop takes as long as the slowest worker needs. If the caller is killed, the pool is
 %% drained and stopped all the same.
 %%

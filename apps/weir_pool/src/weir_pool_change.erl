@@ -113,7 +113,7 @@ start_and_publish(Size, Timeout, From, #state{pool = #pool{size = Old, limit = L
 
 resized(#resize{awaited = [], from = From, size = Size, timer = Timer, vacant = Vacant}, State) ->
     ok = cancel_timer(Timer),
-    %% The worker of a new slot may have died meanwhile.
+    %% Starts the worker of a new slot again if the worker has died before the last worker was started.
     reply(From, ok, start_missing(Vacant, State, publish(Size, State#state{resize = none})));
 resized(Resize, State) ->
     State#state{resize = Resize}.

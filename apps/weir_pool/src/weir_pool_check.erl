@@ -23,7 +23,7 @@
 
 -opaque check() :: #check{}.
 
-%% @doc Returns the checks of a pool, none of which is under way.
+%% @doc Returns the state of a pool's health checks before the first round.
 -spec new() -> check().
 new() -> #check{}.
 

@@ -146,7 +146,8 @@ checkin(Name, Ticket, How) ->
     ?BADARG([Name, Ticket, How], #{2 => "not a ticket of checkout/2"}).
 
 give_back(#ticket{pool = #pool{manager = Manager}, worker = Worker} = Ticket, How) ->
-    %% After the manager was killed, the words of its pool no longer change, so they may show an open claim.
+    %% If the manager was killed, the claim is over. No process has updated the word since, which may show an open
+    %% claim.
     try give_back_word(Ticket, How) =/= not_held andalso is_process_alive(Manager) of
         true -> ok;
         false -> {error, why_over(Worker)}

@@ -5,9 +5,9 @@
 %% the slot that is then the newest. The sequence does not depend on the size. A pool that grows from N to N + 1 slots
 %% therefore moves 1 / (N + 1) of its keys, all of them to slot N + 1.
 %%
-%% This module uses another generator than the paper, whose products of 64-bit words would be bignums in Erlang. OTP
-%% specifies the sequence of `rand:mwc59/1', and its states are small integers. A quotient of integers replaces the
-%% paper's floats.
+%% The generator of the paper multiplies 64-bit words, which would be bignums in Erlang. This module uses
+%% `rand:mwc59/1', whose sequence OTP specifies, and whose states are small integers. A quotient of integers replaces
+%% the paper's floats.
 %%
 %% `erlang:phash2/2' gives the first state, without further scrambling, because the first step of the generator spreads
 %% its value. weir_pool_hash_SUITE checks this with short binaries of digits, which leave patterns in the upper bits of

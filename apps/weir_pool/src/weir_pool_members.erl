@@ -5,9 +5,9 @@
 %% A process that connects there waits until the claim has ended.
 %%
 %% A new name gets the first vacant slot. With the strategies `random' and `hash' it gets the middle of the longest row
-%% of vacant slots, where the last slot and the first are neighbors. A slot far from all others spreads the picks of a
-%% vacant slot. If several rows have that length, the name gets the row that goes from the last slots on to the first
-%% slots. If that row is shorter, the name gets the first of the rows. gproc_pool has the same rule.
+%% of vacant slots, where the last slot and the first are neighbors. If several rows are the
+%% longest, the row across the end of the pool wins. If that row is not among them, the first of them wins. The rule is
+%% that of gproc_pool, without its error at the end of the pool, because programs may depend on the slots.
 %% @private
 -module(weir_pool_members).
 

@@ -8,16 +8,17 @@
 %% copies the node's table of persistent terms. There is one eraser at a time. The eraser finds the slot terms of a pool
 %% by their keys, among all terms. If the eraser cannot be spawned, the registry tries again after 100 milliseconds.
 %%
-%% The registry makes no call. If a name is taken, the process that wants the name checks whether its holder lives. If
-%% the holder is dead, that process unregisters it without waiting for the monitor's message.
+%% The registry makes no call. If a name is taken, the process that wants the name checks whether the registered manager
+%% lives. If the manager is dead, that process unregisters it without waiting for the monitor's message.
 %%
 %% The table of supervisors has a row for each supervisor of a worker. The supervisor inserts its row, and deletes it
 %% when its worker has stopped. The manager deletes the row of a supervisor that was killed. If a manager is killed, its
 %% successor reads in this table which supervisors still have to stop their workers.
 %%
-%% Crashes. The tables belong to weir_pool_sup and outlive the registry. The next registry monitors every holder again;
-%% a monitor of a dead process fires at once, so no end is missed. The table of names also holds what is still to be
-%% erased. Meanwhile pools serve picks and claims, and a request waits for the next registry.
+%% Crashes. The tables belong to weir_pool_sup and outlive the registry. The next registry monitors every
+%% registered manager again. A monitor of a dead manager fires at once, so the registry misses no death. The table of
+%% names also lists the slot terms that the eraser has still to erase. Until the next registry runs, pools serve picks
+%% and claims, and requests wait.
 %% @private
 -module(weir_pool_registry).
 -behaviour(gen_server).

@@ -276,7 +276,8 @@ keep(Slot, #state{pool = Pool} = State) ->
 act_unless_examined(Slot, State) ->
     case entry(Slot, State) of
         #slot{exam = none} -> act(Slot, State);
-        %% Both actions take the worker out of the slot, whatever the exam finds, and give it time to become idle.
+        %% Both actions remove the worker, whatever the check or probe finds, and let the worker finish its messages.
+        %% The removal therefore does not wait for the result.
         #slot{action = Action} when Action =:= retire; Action =:= swap -> act(Slot, State);
         #slot{} -> State
     end.

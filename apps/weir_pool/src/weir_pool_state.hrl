@@ -19,7 +19,8 @@
     sup :: pid() | undefined,
     worker :: pid() | undefined,
     monitor :: reference() | undefined,
-    %% Whether the slot ever had a worker. If so, the next fill of the slot counts as a restart.
+    %% Whether the slot has had a worker since the pool last took the slot into use. If so, the next fill of the slot
+    %% counts as a restart.
     was_filled = false :: boolean(),
     %% The health check or the probe that examines the worker. The word is reserved meanwhile.
     exam = none :: weir_pool_slots:exam(),
@@ -31,7 +32,7 @@
 
 -record(state, {
     conf :: #conf{},
-    %% The shape of the pool, as the manager has published it or is about to.
+    %% The content of the main term. During a change, the manager updates this field before it writes the main term.
     pool :: #pool{},
     opener :: weir_pool_manager:opener(),
     phase :: weir_pool_manager:phase(),

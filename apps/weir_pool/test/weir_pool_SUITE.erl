@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [
     kill_manager/1, manager/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2, blocked_after/1,
     await_blocked/0, start_blocked/2, stop_parent/1, leftovers/0, nothing_left_soon/0, messages_of_pools/0
@@ -33,7 +33,7 @@ a_pool_starts_and_stops_and_leaves_nothing(_Config) ->
             ?assertEqual(ok, weir_pool:start(p, opts(Size))),
             ?assert(settled(p, Size)),
             {ok, Pid} = weir_pool:pick(p),
-            ?assertEqual(pong, gen_server:call(Pid, ping)),
+            ?assertEqual(pong, gen_server:call(Pid, ping, wait_ms())),
             {ok, Keyed} = weir_pool:pick(p, key),
             ?assert(lists:member(Keyed, workers(p))),
             ?assertEqual(ok, weir_pool:stop(p)),
@@ -376,7 +376,7 @@ workers_restart_and_stop_as_the_options_say(_Config) ->
     until(fun() -> length(workers(temporary)) =:= 1 end),
     ok = weir_pool:start(transient, (opts(2))#{restart => transient}),
     [First, Second] = workers(transient),
-    ok = gen_server:call(First, {stop, normal}),
+    ok = gen_server:call(First, {stop, normal}, wait_ms()),
     until(fun() -> workers(transient) =:= [Second] end),
     kill(Second),
     until(fun() -> [P || P <- workers(transient), P =/= Second] =/= [] end),

@@ -7,7 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [each/2, kill_manager/1, manager/1, slots/1, workers/1, settled/2]).
 -import(weir_pool_life_lib, [
     start/2, pool/1, pool/2, script/2, settle/2, claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1,
@@ -89,7 +89,7 @@ settle_one() -> until(fun() -> weir_pool_test_lib:is_free(p) andalso settled(p, 
 connect(connected_otp) ->
     {ok, Pid} = weir_pool_life_worker:start_link(),
     true = unlink(Pid),
-    {ok, 1} = gen_server:call(Pid, {run, fun() -> weir_pool:connect(p, a) end});
+    {ok, 1} = gen_server:call(Pid, {run, fun() -> weir_pool:connect(p, a) end}, wait_ms());
 connect(connected_plain) ->
     Test = self(),
     _ = spawn(fun() ->
@@ -169,7 +169,7 @@ a_waiter_does_not_get_the_worker_of_a_killed_claimer(_Config) ->
     kill_claimer(First),
     {ok, New} = claim(),
     ?assertNot(lists:member(New, [worker_of(First), worker_of(Second)])),
-    ?assertEqual(pong, gen_server:call(worker_of(Second), ping)),
+    ?assertEqual(pong, gen_server:call(worker_of(Second), ping, wait_ms())),
     ok = release(Second),
     settle(p, 2).
 
@@ -476,7 +476,7 @@ claims_that_wait_start_workers_for_overflow(_Config) ->
     ?assertEqual([1, 2, 3, 4], [Slot || {Slot, _} <- Workers]),
     [?assertEqual(ok, release(Claimer)) || Claimer <- Claimers],
     manager(p) ! tick,
-    _ = sys:get_state(manager(p)),
+    _ = sys:get_state(manager(p), wait_ms()),
     ?assertMatch({ok, #{live := 4, claimed := 0, restarts := 0}}, weir_pool:info(p)).
 
 %% The pool refuses the claims, and starts workers for the next ones (pooler's issue 54).
@@ -489,7 +489,7 @@ claims_that_do_not_wait_start_workers_for_the_next_claims(_Config) ->
             ?assertEqual({error, busy}, Claim()),
             until(fun() -> info(live) =:= Live end),
             %% A worker can be claimed a moment after it is counted.
-            _ = sys:get_state(manager(p)),
+            _ = sys:get_state(manager(p), wait_ms()),
             {ok, _, _} = Claim()
         end
      || Live <- [2, 3]
@@ -518,7 +518,7 @@ workers_for_overflow_stop_however_their_claims_end(_Config) ->
     Regular = [{Name, slots(Name)} || {Name, _, _} <- Ends],
     [claimed_for_long(Name) || {Name, _, _} <- Ends],
     [?assertMatch({ok, #{live := 3}}, weir_pool:info(Name)) || {Name, _, _} <- Ends],
-    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || {_, Claimer} <- Claimers],
+    [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping, wait_ms())) || {_, Claimer} <- Claimers],
     [?assertEqual(ok, End(Claimer)) || {End, Claimer} <- Claimers],
     [
         until(fun() ->
@@ -564,7 +564,7 @@ a_failed_start_for_overflow_ends_no_pool_and_pauses(_Config) ->
     Claimer = claimer(p),
     ?assertEqual({error, timeout}, weir_pool:claim(p, fun(Pid) -> Pid end, #{timeout => 30})),
     until(fun() -> info(start_failures) >= 1 end),
-    [{{error, busy}, _} = {weir_pool:checkout(p, 0), sys:get_state(Manager)} || _ <- lists:seq(1, 100)],
+    [{{error, busy}, _} = {weir_pool:checkout(p, 0), sys:get_state(Manager, wait_ms())} || _ <- lists:seq(1, 100)],
     %% The first wait is 50 ms or more, the second twice as long, and so on.
     ?assert(counters:get(Starts, 1) < 20),
     ?assertEqual(Manager, manager(p)),
@@ -665,7 +665,7 @@ claimed_workers_are_not_checked(_Config) ->
     [?assertEqual(Other, check_round(fun() -> ok end)) || _ <- [1, 2, 3]],
     %% The manager has heard of the last round.
     until(fun() -> info(reserved) =:= 0 end),
-    _ = sys:get_state(manager(p)),
+    _ = sys:get_state(manager(p), wait_ms()),
     ok = release(Claimer),
     ?assertEqual(slots(p), [answer(Next(), fun() -> ok end) || Next <- [fun first_check/0, fun next_check/0]]),
     ?assertMatch({ok, #{check_failures := 0, restarts := 0}}, weir_pool:info(p)).
@@ -708,7 +708,7 @@ all_workers_are_checked_one_after_the_other(_Config) ->
         begin
             Check = next_check(),
             check_round(),
-            _ = sys:get_state(manager(p)),
+            _ = sys:get_state(manager(p), wait_ms()),
             ?assertEqual(1, info(reserved)),
             answer(Check, fun() -> ok end)
         end

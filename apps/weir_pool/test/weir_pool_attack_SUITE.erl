@@ -9,7 +9,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1, kill/1]).
+-import(weir_kit, [until/1, await_down/1, kill/1, wait_ms/0]).
 
 -define(POOL, ?MODULE).
 
@@ -37,7 +37,7 @@ info(Key) ->
     {ok, #{Key := Value}} = weir_pool:info(?POOL),
     Value.
 
-ping(Worker) -> gen_server:call(Worker, ping).
+ping(Worker) -> gen_server:call(Worker, ping, wait_ms()).
 
 %% Starts a process that claims a worker, and holds it until it is sent `let_go'.
 holder() -> holder(fun() -> ok end).
@@ -359,7 +359,7 @@ the_time_out_of_a_nested_claim_kills_only_its_worker(_Config) ->
         {nested, Outer, Inner} ->
             await_down(Inner),
             %% The manager answers when it has handled all earlier messages.
-            _ = sys:get_state(weir_pool_test_lib:manager(?POOL)),
+            _ = sys:get_state(weir_pool_test_lib:manager(?POOL), wait_ms()),
             ?assertEqual(1, info(abandoned)),
             ?assert(is_process_alive(Outer))
     end.

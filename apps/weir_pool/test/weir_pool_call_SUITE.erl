@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [manager/1, workers/1, start_with_holes/3]).
 
 -define(STRATEGIES, [round_robin, random, hash, direct, least_loaded, weir_pool_test_strategy]).
@@ -273,7 +273,7 @@ calls_of_large_pools_are_spread(_Config) ->
         begin
             start(Size, [{strategy, least_loaded}]),
             Callers = [blocked() || _ <- lists:seq(1, 10 * Size)],
-            Waiting = [gen_server:call(Worker, count_waiting) || Worker <- workers(p)],
+            Waiting = [gen_server:call(Worker, count_waiting, wait_ms()) || Worker <- workers(p)],
             ?assertEqual(10 * Size, lists:sum(Waiting)),
             ?assert(lists:min(Waiting) >= 8 andalso lists:max(Waiting) =< 12, {Size, Waiting}),
             {ok, Size} = weir_pool:broadcast(p, answer),
@@ -290,11 +290,11 @@ calls_of_large_pools_are_spread(_Config) ->
 calls_that_fail_at_once_are_counted_off(_Config) ->
     start(1, [{strategy, least_loaded}]),
     [Worker] = workers(p),
-    ok = sys:suspend(manager(p)),
+    ok = sys:suspend(manager(p), wait_ms()),
     kill(Worker),
     [?assertExit({noproc, _}, weir_pool:call(p, {echo, N})) || N <- lists:seq(1, 100)],
     ?assertMatch({ok, #{calls := 0}}, weir_pool:info(p)),
-    ok = sys:resume(manager(p)),
+    ok = sys:resume(manager(p), wait_ms()),
     ok = weir_pool:stop(p),
     Life = weir_pool_life_lib:pool(1, #{strategy => least_loaded}),
     ok = weir_pool:start(p, Life),
@@ -351,7 +351,7 @@ is_counted_right() ->
     ?assertEqual(lists:sort(workers(p)), lists:sort([Worker || {_, Worker} <- Blocked])),
     ?assertEqual(3, calls(p)),
     %% The manager corrects no count that is right.
-    [begin manager(p) ! tick, _ = sys:get_state(manager(p)) end || _ <- lists:seq(1, 5)],
+    [begin manager(p) ! tick, _ = sys:get_state(manager(p), wait_ms()) end || _ <- lists:seq(1, 5)],
     ?assertEqual(3, calls(p)),
     {ok, 3} = weir_pool:broadcast(p, answer),
     [?assertEqual({ok, answered}, result(Caller)) || {Caller, _} <- Blocked].

@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [
     each/2, manager/1, slots/1, workers/1, settled/2, start_parent/1, stop_parent/1, nothing_left_soon/0,
     messages_of_pools/0, start_blocked/2
@@ -117,7 +117,7 @@ a_smaller_pool_lets_claims_end(_Config) ->
         ?assertEqual({error, busy}, weir_pool:claim(p, fun(_) -> ok end)),
         {[Staying], [Dead | Leaving]} = lists:partition(fun(Claimer) -> slot_of(Claimer) =:= 1 end, Claimers),
         ?assertEqual([{ok, worker_of(Staying)}], lists:usort([weir_pool:pick(p) || _ <- lists:seq(1, 20)])),
-        [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping)) || Claimer <- Claimers],
+        [?assertEqual(pong, gen_server:call(worker_of(Claimer), ping, wait_ms())) || Claimer <- Claimers],
         kill(worker_of(Dead)),
         _ = release(Dead),
         [
@@ -498,12 +498,12 @@ late_news_of_a_worker(Change, Ms) ->
     Manager = manager(p),
     {Pid, _} = Changer = weir_kit:start(fun() -> Change(Ms) end),
     Blocked = await_blocked(1),
-    ok = sys:suspend(Manager),
+    ok = sys:suspend(Manager, wait_ms()),
     until(fun() -> weir_kit:queue_len(Manager) =:= 1 orelse not is_process_alive(Pid) end),
     IsSuspendedInTime = is_process_alive(Pid),
     go(Blocked, stubborn),
     IsSuspendedInTime andalso until(fun() -> weir_kit:queue_len(Manager) =:= 2 end),
-    ok = sys:resume(Manager),
+    ok = sys:resume(Manager, wait_ms()),
     ?assertEqual({error, timeout}, result(Changer)),
     settle(p, 1),
     ?assertEqual([First], slots(p)),
@@ -636,10 +636,10 @@ a_drain_waits_for_claims(_Config) ->
         [Busy] = slots(p) -- [worker_of(First), worker_of(Second)],
         busy(Busy),
         Drainer = drainer(),
-        ?assertEqual(pong, gen_server:call(worker_of(First), ping)),
+        ?assertEqual(pong, gen_server:call(worker_of(First), ping, wait_ms())),
         ok = release(First),
         kill(Busy),
-        ?assertEqual(pong, gen_server:call(worker_of(Second), ping)),
+        ?assertEqual(pong, gen_server:call(worker_of(Second), ping, wait_ms())),
         ?assert(is_process_alive(element(1, Drainer))),
         _ = End(Second),
         ?assertEqual(ok, result(Drainer)),

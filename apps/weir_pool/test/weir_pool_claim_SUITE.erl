@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, result/1]).
+-import(weir_kit, [until/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [each/2]).
 -import(weir_pool_claim_lib, [
     start/1, start/2, manager/0, states/0, waiting/0, await_waiting/1, counter/1, workers/0, at_rest/0,
@@ -352,11 +352,11 @@ a_worker_that_was_given_back_as_failed_is_replaced(_Config) ->
         {ok, Other, Ticket2} = weir_pool:checkout(?POOL, 0),
         Waiter = claimer(infinity),
         await_waiting(1),
-        ok = sys:suspend(manager()),
+        ok = sys:suspend(manager(), wait_ms()),
         _ = Before(Worker),
         %% By another process.
         ?assertEqual(ok, result(weir_kit:start(fun() -> weir_pool:checkin(?POOL, Ticket, fail) end))),
-        ok = sys:resume(manager()),
+        ok = sys:resume(manager(), wait_ms()),
         Next = claimed(Waiter),
         weir_kit:await_down(Worker),
         ?assertNot(lists:member(Next, [Worker, Other])),
@@ -382,12 +382,12 @@ fails_after_a_replacement(End, Ms) ->
     Manager = manager(),
     {Replacing, _} = Replacer = weir_kit:start(fun() -> weir_pool:replace(?POOL, 1, Ms) end),
     until(fun() -> states() =:= [marked] orelse not is_process_alive(Replacing) end),
-    ok = sys:suspend(Manager),
+    ok = sys:suspend(Manager, wait_ms()),
     until(fun() -> has_timed_out(Manager) orelse not is_process_alive(Replacing) end),
     IsSuspendedInTime = is_process_alive(Replacing),
     Pid ! go,
     ?assertEqual(done, result(Holder)),
-    ok = sys:resume(Manager),
+    ok = sys:resume(Manager, wait_ms()),
     ?assertEqual({error, timeout}, result(Replacer)),
     {ok, Next} = weir_pool:claim(?POOL, fun(W) -> W end, weir_kit:wait_ms()),
     ?assertNotEqual(Worker, Next),

@@ -7,7 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, result/1]).
+-import(weir_kit, [until/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [each/2]).
 -import(weir_pool_claim_lib, [
     start/1, start/2, states/0, signals/1, waiting/0, counter/1, queue/0, manager/0, workers/0, await_waiting/1,
@@ -69,7 +69,7 @@ stop_and_start() ->
     start(Size).
 
 crash(Process) ->
-    ok = sys:terminate(Process, crashed),
+    ok = sys:terminate(Process, crashed, wait_ms()),
     weir_kit:await_down(Process).
 
 %% Returns when the next pool is open. The old pool has left nothing then.
@@ -172,7 +172,7 @@ claims_of_a_dead_pool_hold_nothing_of_the_next(_Config) ->
         ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket, fail)),
         ?assertEqual({error, worker_down}, weir_pool:checkin(?POOL, Ticket)),
         manager() ! tick,
-        _ = sys:get_state(manager()),
+        _ = sys:get_state(manager(), wait_ms()),
         weir_kit:same(lost_claims, {How, [taken, taken, taken]}, {How, states()}),
         [?assertEqual(ok, weir_pool:checkin(?POOL, T)) || T <- Tickets],
         ?assertEqual({error, not_held}, weir_pool:checkin(?POOL, Held)),
@@ -237,12 +237,12 @@ a_queue_that_was_suspended_answers_all_waiters(_Config) ->
     start(1),
     [Holder] = hold_all(),
     Queue = queue(),
-    ok = sys:suspend(Queue),
+    ok = sys:suspend(Queue, wait_ms()),
     Late = [claimer(#{timeout => 1}) || _ <- lists:seq(1, 5)],
     %% A request, a cancellation, of each.
     until(fun() -> weir_kit:queue_len(Queue) >= 10 end),
     let_go(Holder),
-    ok = sys:resume(Queue),
+    ok = sys:resume(Queue, wait_ms()),
     Got = [Claimer || {Pid, _} = Claimer <- Late, receive {claimed, Pid, _} -> true after 0 -> false end],
     [let_go(Claimer) || Claimer <- Got],
     [?assertEqual({error, timeout}, result(Claimer)) || Claimer <- Late -- Got],
@@ -260,7 +260,7 @@ waiters_that_gave_up_leave_no_messages_and_no_monitors(_Config) ->
     ?assertEqual(lists:sort([{process, Pid} || {Pid, _} <- Waiters]), lists:sort(Monitors)),
     ?assertEqual({links, [manager()]}, process_info(Queue, links)),
     %% A status or a crash report with each waiter would be too long for a log.
-    {status, _, _, Items} = sys:get_status(Queue),
+    {status, _, _, Items} = sys:get_status(Queue, wait_ms()),
     weir_kit:none(waiters_in_status, [Pid || {Pid, _} <- Waiters, is_shown(Pid, Items)]),
     {reductions, Before} = process_info(Queue, reductions),
     Refused = [weir_pool:claim(?POOL, fun(W) -> W end, #{timeout => infinity}) || _ <- lists:seq(1, 1000)],

@@ -6,7 +6,7 @@
 -export([claimer/1, waiter/0, hold_all/0, wait_in_order/1, claimed/1, has_not_claimed/1, let_go/1, kill/1]).
 -export([await_waiting/1, at_rest/0, nobody_waits/0, no_messages/0]).
 
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 
 -include_lib("stdlib/include/assert.hrl").
 -include("../src/weir_pool.hrl").
@@ -106,7 +106,7 @@ hold_all() ->
 %% Starts N waiters, each when the one before is in the queue. The queue answers sys:get_state/1 when it has published
 %% that earlier waiters have gone.
 wait_in_order(N) ->
-    _ = sys:get_state(queue()),
+    _ = sys:get_state(queue(), wait_ms()),
     Before = waiting(),
     [
         begin

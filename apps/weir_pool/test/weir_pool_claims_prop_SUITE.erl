@@ -427,7 +427,7 @@ not_claimable(Pool) ->
     %% A check may have a worker for a moment.
     Claimed = [weir_pool:checkout(Pool, weir_kit:wait_ms()) || _ <- Before],
     Workers = lists:sort([Pid || {ok, Pid, _} <- Claimed]),
-    Answers = lists:usort([gen_server:call(Pid, ping) || Pid <- Workers]),
+    Answers = lists:usort([gen_server:call(Pid, ping, weir_kit:wait_ms()) || Pid <- Workers]),
     Released = lists:usort([weir_pool:checkin(Pool, Ticket) || {ok, _, Ticket} <- Claimed]),
     #{claimed := Left} = info(Pool),
     case {Workers, Answers, Released, Left} of

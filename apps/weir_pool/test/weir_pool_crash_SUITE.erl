@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [
     kill_manager/1, manager/1, queue/1, slots/1, workers/1, settled/2, start_parent/1, opts/1, script/2,
     blocked_after/1, await_blocked/0, stop_parent/1, leftovers/0, nothing_left_soon/0
@@ -50,12 +50,12 @@ late_messages_about_dead_workers_have_no_effect(_Config) ->
     until(fun() -> settled(p, 2) end),
     [New, B] = slots(p),
     %% Both pieces of news wait until the manager goes on.
-    ok = sys:suspend(Manager),
+    ok = sys:suspend(Manager, wait_ms()),
     kill(New),
     until(fun() -> not lists:member(supervised(Sup), [New, restarting]) end),
     Next = supervised(Sup),
     ?assertEqual([New, B], slots(p)),
-    ok = sys:resume(Manager),
+    ok = sys:resume(Manager, wait_ms()),
     until(fun() -> slots(p) =:= [Next, B] end),
     ?assert(settled(p, 2)),
     ?assertMatch({ok, #{restarts := 2}}, weir_pool:info(p)).
@@ -105,7 +105,7 @@ a_pool_that_stops_kills_a_worker_that_outlives_its_supervisor(_Config) ->
     no_stubborn(),
     ok = weir_pool:start(p, stubborn(1, 1)),
     Second = slot_sup(p, 1),
-    ok = sys:suspend(manager(p)),
+    ok = sys:suspend(manager(p), wait_ms()),
     kill(Second),
     ok = weir_pool:stop(p),
     no_stubborn().
@@ -153,7 +153,7 @@ the_next_registry_cleans_up_after_a_pool_that_died_without_one(_Config) ->
         receive never -> ok end
     end),
     until(fun() -> settled(p, 2) end),
-    ok = sys:suspend(weir_pool_sup),
+    ok = sys:suspend(weir_pool_sup, wait_ms()),
     kill(whereis(weir_pool_registry)),
     kill(manager(p)),
     await_down(Owner),
@@ -163,7 +163,7 @@ the_next_registry_cleans_up_after_a_pool_that_died_without_one(_Config) ->
     ?assertEqual({error, no_pool}, weir_pool:replace(p, 1, 100)),
     ?assertEqual({error, no_pool}, weir_pool:drain(p, 100)),
     ?assertEqual({error, no_pool}, weir_pool:add_worker(p, a)),
-    ok = sys:resume(weir_pool_sup),
+    ok = sys:resume(weir_pool_sup, wait_ms()),
     nothing_left_soon().
 
 %% A manager that is lost together with the registry does not use up the restarts of its supervisor while there is none.
@@ -171,12 +171,12 @@ requests_wait_for_the_next_registry(_Config) ->
     ok = weir_pool:start(p, opts(2)),
     Parent = start_parent({#{intensity => 1, period => 3600}, [weir_pool:child_spec(q, opts(2))]}),
     Before = [manager(p), manager(q)],
-    ok = sys:suspend(weir_pool_sup),
+    ok = sys:suspend(weir_pool_sup, wait_ms()),
     kill(whereis(weir_pool_registry)),
     [kill(Manager) || Manager <- Before],
     Starter = weir_kit:start(fun() -> weir_pool:start(r, opts(1)) end),
     weir_kit:until_waiting(Starter),
-    ok = sys:resume(weir_pool_sup),
+    ok = sys:resume(weir_pool_sup, wait_ms()),
     ?assertEqual(ok, result(Starter)),
     until(fun() -> lists:all(fun is_another_settled/1, lists:zip([p, q], Before)) end),
     ?assertEqual(Before, Before -- [manager(p), manager(q)]),
@@ -326,10 +326,10 @@ works_after_a_change_of_code(Changed) ->
     [One, Other] = [claimer(p), claimer(p)],
     Waiter = weir_kit:start(fun() -> weir_pool:claim(p, fun(Pid) -> Pid end, infinity) end),
     until(fun() -> {ok, #{waiting := N}} = weir_pool:info(p), N =:= 1 end),
-    [ok = sys:suspend(Pid) || {Pid, _} <- Changed],
+    [ok = sys:suspend(Pid, wait_ms()) || {Pid, _} <- Changed],
     ?assertMatch({ok, _}, weir_pool:pick(p)),
-    [?assertEqual(ok, sys:change_code(Pid, Module, undefined, extra)) || {Pid, Module} <- Changed],
-    [ok = sys:resume(Pid) || {Pid, _} <- Changed],
+    [?assertEqual(ok, sys:change_code(Pid, Module, undefined, extra, wait_ms())) || {Pid, Module} <- Changed],
+    [ok = sys:resume(Pid, wait_ms()) || {Pid, _} <- Changed],
     %% Waiters of before the change are served. Claims of before are released, or revoked.
     ?assertEqual(ok, release(One)),
     ?assertMatch({ok, _}, result(Waiter)),
@@ -358,7 +358,7 @@ unexpected_messages_have_no_effect(_Config) ->
             Pid ! {'EXIT', self(), stray},
             Pid ! {'DOWN', make_ref(), process, self(), stray},
             gen_server:cast(Pid, stray),
-            ?assertEqual({error, {bad_call, stray}}, gen_server:call(Pid, stray))
+            ?assertEqual({error, {bad_call, stray}}, gen_server:call(Pid, stray, wait_ms()))
         end
      || Pid <- Before
     ],

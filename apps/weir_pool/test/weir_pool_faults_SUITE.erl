@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, await_down/1, kill/1, result/1]).
+-import(weir_kit, [until/1, await_down/1, kill/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [manager/1, settled/2, start_parent/1, stop_parent/1]).
 -import(weir_pool_claim_lib, [claimer/1, waiter/0, claimed/1, has_not_claimed/1, let_go/1, wait_in_order/1]).
 -import(weir_pool_life_lib, [pool/1, pool/2, script/2, slot_script/2, workers_alive/0]).
@@ -148,7 +148,7 @@ a_check_that_hangs_is_killed_while_the_timer_server_is_suspended(_Config) ->
         _ = counters:get(Checks, 1) =:= 1 andalso hang(Test, Worker),
         ok
     end,
-    ok = sys:suspend(timer_server),
+    ok = sys:suspend(timer_server, wait_ms()),
     try
         ok = weir_pool:start(?POOL, pool(1, #{check => {Check, 20}})),
         receive
@@ -161,7 +161,7 @@ a_check_that_hangs_is_killed_while_the_timer_server_is_suspended(_Config) ->
         after weir_kit:wait_ms() -> error(no_check)
         end
     after
-        ok = sys:resume(timer_server)
+        ok = sys:resume(timer_server, wait_ms())
     end,
     ok = weir_pool:stop(?POOL).
 
@@ -247,10 +247,10 @@ is_given_out_dead() ->
     until(fun() -> settled(?POOL, 1) end),
     until(fun() -> maps:get(claimed, info()) + maps:get(reserved, info()) =:= 0 end),
     {ok, [{1, Worker}]} = weir_pool:workers(?POOL),
-    ok = sys:suspend(manager(?POOL)),
+    ok = sys:suspend(manager(?POOL), wait_ms()),
     kill(Worker),
     Result = weir_pool:checkout(?POOL, 0),
-    ok = sys:resume(manager(?POOL)),
+    ok = sys:resume(manager(?POOL), wait_ms()),
     case Result of
         {ok, Claimed, Ticket} ->
             _ = weir_pool:checkin(?POOL, Ticket),
@@ -268,12 +268,12 @@ a_dead_worker_that_the_queue_grants_is_not_checked_out(_Config) ->
     Worker = claimed(Holder),
     Checkout = weir_kit:start(fun() -> weir_pool:checkout(?POOL, infinity) end),
     until(fun() -> waiting() =:= 1 end),
-    ok = sys:suspend(manager(?POOL)),
+    ok = sys:suspend(manager(?POOL), wait_ms()),
     kill(Worker),
     let_go(Holder),
     %% The waiter has found the worker dead, and asks the queue again.
     until(fun() -> maps:get(claims, info()) =:= 2 andalso waiting() =:= 1 end),
-    ok = sys:resume(manager(?POOL)),
+    ok = sys:resume(manager(?POOL), wait_ms()),
     {ok, Next, _} = result(Checkout),
     ?assertNotEqual(Worker, Next),
     ok = weir_pool:stop(?POOL).
@@ -341,7 +341,7 @@ a_resize_into_the_overflow_keeps_its_new_workers(_Config) ->
     until(fun() -> maps:get(live, info()) =:= 3 end),
     Tickets = hold(3),
     [ok = weir_pool:checkin(?POOL, Ticket) || Ticket <- Tickets],
-    _ = sys:get_state(manager(?POOL)),
+    _ = sys:get_state(manager(?POOL), wait_ms()),
     Starter ! go,
     ?assertEqual(ok, result(Resizer)),
     ?assertMatch(#{live := 4, vacant := 0, restarts := 0}, info()),
@@ -354,7 +354,7 @@ an_unlinked_worker_is_replaced(_Config) ->
     [
         begin
             {ok, [{1, Worker}]} = weir_pool:workers(?POOL),
-            ok = gen_server:call(Worker, {run, fun unlink_all/0}),
+            ok = gen_server:call(Worker, {run, fun unlink_all/0}, wait_ms()),
             End(Worker),
             _ = await_down(Worker),
             until(fun() -> settled(?POOL, 1) end)

@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, kill/1, result/1]).
+-import(weir_kit, [until/1, kill/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [opts/1, workers/1, script/2, kill_manager/1, manager/1]).
 
 all() -> weir_kit:cases(?MODULE).
@@ -155,7 +155,7 @@ claimed_time_is_never_more_than_the_claims_took(_Config) ->
     %% From the next tick on nothing is added.
     Tick = fun() ->
         manager(f) ! tick,
-        _ = sys:get_state(manager(f)),
+        _ = sys:get_state(manager(f), wait_ms()),
         maps:get(claimed_ms, info())
     end,
     All = Tick(),

@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, kill/1, result/1]).
+-import(weir_kit, [until/1, kill/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [kill_manager/1, manager/1, slots/1, nothing_left_soon/0]).
 -import(weir_pool_life_lib, [claimer/1, release/1, kill_claimer/1, worker_of/1, slot_of/1, word/2]).
 
@@ -174,18 +174,18 @@ one_process_is_connected_under_a_name(_Config) ->
 
 a_dead_process_is_in_the_way_of_no_successor(_Config) ->
     [A, B] = connected([a, b]),
-    ok = sys:suspend(manager(p)),
+    ok = sys:suspend(manager(p), wait_ms()),
     kill(A),
     kill(B),
     C = member(),
     C ! {run, self(), fun() -> weir_pool:connect(p, a) end},
     Remover = weir_kit:start(fun() -> weir_pool:remove_worker(p, b) end),
     until(fun() -> weir_kit:queue_len(manager(p)) >= 4 end),
-    ok = sys:resume(manager(p)),
+    ok = sys:resume(manager(p), wait_ms()),
     receive {ran, C, Result} -> ?assertEqual({ok, 1}, Result) end,
     ?assertEqual(ok, result(Remover)),
     %% The manager clears the slots of the dead after it has answered.
-    _ = sys:get_state(manager(p)),
+    _ = sys:get_state(manager(p), wait_ms()),
     ?assertEqual([C, undefined], slots(p)),
     ok = weir_pool:stop(p).
 

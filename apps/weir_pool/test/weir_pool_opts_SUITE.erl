@@ -140,7 +140,7 @@ the_start_function_gets_the_slot(_Config) ->
     ok = weir_pool_test_lib:setup(),
     Knows = fun() ->
         {ok, Workers} = weir_pool:workers(p),
-        [{Slot, gen_server:call(Pid, what)} || {Slot, Pid} <- Workers]
+        [{Slot, gen_server:call(Pid, what, weir_kit:wait_ms())} || {Slot, Pid} <- Workers]
     end,
     Expect = fun(Slots) -> weir_kit:until(fun() -> Knows() =:= [{Slot, Slot} || Slot <- Slots] end) end,
     [

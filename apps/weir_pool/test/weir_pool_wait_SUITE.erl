@@ -8,7 +8,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, result/1]).
+-import(weir_kit, [until/1, result/1, wait_ms/0]).
 -import(weir_pool_test_lib, [each/2]).
 -import(weir_pool_claim_lib, [
     start/1, start/2, pool/0, states/0, signals/1, counter/1, queue/0, workers/0, waiting/0, await_waiting/1,
@@ -172,9 +172,9 @@ newcomers_wait_behind_a_starving_waiter(_Config) ->
 with_suspended_queue(Fun) ->
     #pool{signals = Signals} = pool(),
     Queue = queue(),
-    ok = sys:suspend(Queue),
+    ok = sys:suspend(Queue, wait_ms()),
     _ = Fun(Signals),
-    ok = sys:resume(Queue).
+    ok = sys:resume(Queue, wait_ms()).
 
 %% The waiter is suspended. Meanwhile the worker is free, or, after some ticks of the queue, held by another.
 a_grant_that_is_not_taken_over_is_not_forgotten(_Config) ->

@@ -7,7 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, until/1]).
+-import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
 
 
 all() ->
@@ -42,7 +42,7 @@ init_returns(Config) ->
     ?assertEqual({error, {bad_return_value, what}}, S:start(weir_server_echo, {return, what}, [])),
     ?assertMatch({error, {bad_return_value, _}}, S:start(weir_server_echo, {return, {ok, x, not_an_action}}, [])),
     {ok, Pid} = S:start(weir_server_echo, {tell, self(), {continue, first}}, []),
-    ?assertEqual([{continue, first}, {call, seen}], S:call(Pid, seen)),
+    ?assertEqual([{continue, first}, {call, seen}], S:call(Pid, seen, wait_ms())),
     ok = S:stop(Pid).
 
 init_raises(Config) ->
@@ -61,9 +61,9 @@ names(Config) ->
         fun({Name, Ref}) ->
             {ok, Pid} = S:start(Name, weir_server_echo, {tell, self()}, []),
             ?assertEqual({error, {already_started, Pid}}, S:start(Name, weir_server_echo, {tell, self()}, [])),
-            ?assertEqual(hello, S:call(Ref, {reply, hello})),
+            ?assertEqual(hello, S:call(Ref, {reply, hello}, wait_ms())),
             ok = S:cast(Ref, note),
-            ?assertMatch([_, {cast, note} | _], S:call(Ref, seen)),
+            ?assertMatch([_, {cast, note} | _], S:call(Ref, seen, wait_ms())),
             ok = S:stop(Ref),
             ?assertExit({noproc, {S, call, [Ref, seen, 5000]}}, S:call(Ref, seen, 5000))
         end,
@@ -87,25 +87,26 @@ start_monitor_and_stop(Config) ->
 
 calls(Config) ->
     {S, Pid} = started(Config),
-    ?assertEqual(1, S:call(Pid, {reply, 1})),
+    ?assertEqual(1, S:call(Pid, {reply, 1}, wait_ms())),
     ?assertEqual(2, S:call(Pid, {reply_later, 2}, infinity)),
-    ?assertEqual(3, S:call(Pid, {reply, 3, 1000})),
+    ?assertEqual(3, S:call(Pid, {reply, 3, 1000}, wait_ms())),
     %% OTP's own client speaks to it too
-    ?assertEqual(4, gen_server:call(Pid, {reply, 4})),
-    ?assertEqual({reply, 5}, gen_server:receive_response(gen_server:send_request(Pid, {reply, 5}), 5000)),
+    ?assertEqual(4, gen_server:call(Pid, {reply, 4}, wait_ms())),
+    ?assertEqual({reply, 5}, gen_server:receive_response(gen_server:send_request(Pid, {reply, 5}), wait_ms())),
     ok = S:stop(Pid).
 
 call_exits(Config) ->
     {S, Pid} = started(Config),
     ?assertExit({timeout, {S, call, [Pid, ignored, 1]}}, S:call(Pid, ignored, 1)),
-    ?assertExit({normal, {S, call, [Pid, {stop, normal}, 5000]}}, S:call(Pid, {stop, normal}, 5000)),
+    Ms = wait_ms(),
+    ?assertExit({normal, {S, call, [Pid, {stop, normal}, Ms]}}, S:call(Pid, {stop, normal}, Ms)),
     ?assertExit({noproc, {S, call, [Pid, seen, 5000]}}, S:call(Pid, seen, 5000)).
 
 casts_and_infos(Config) ->
     {S, Pid} = started(Config),
     [S:cast(Pid, N) || N <- lists:seq(1, 2500)],
     Pid ! plain,
-    Seen = S:call(Pid, seen),
+    Seen = S:call(Pid, seen, wait_ms()),
     ?assertEqual([{cast, N} || N <- lists:seq(1, 2500)] ++ [{info, plain}, {call, seen}], Seen),
     ok = S:cast(nobody_has_this_name, lost),
     ok = S:stop(Pid).
@@ -116,7 +117,7 @@ continue_first(Config) ->
         S:cast(Pid, {noreply, {continue, {noreply, {continue, inner}}}}),
         S:cast(Pid, after_it)
     end),
-    [_ | Seen] = S:call(Pid, seen),
+    [_ | Seen] = S:call(Pid, seen, wait_ms()),
     ?assertMatch(
         [{cast, _}, {continue, {noreply, _}}, {continue, inner}, {cast, after_it}, {call, seen}], Seen
     ),
@@ -126,21 +127,21 @@ timeouts(Config) ->
     {S, Pid} = started(Config),
     S:cast(Pid, {noreply, 0}),
     %% asked with a system message, since a message of another kind would take the time-out's place
-    ok = until(fun() -> {_, Seen} = sys:get_state(Pid), lists:member({info, timeout}, Seen) end),
+    ok = until(fun() -> {_, Seen} = sys:get_state(Pid, wait_ms()), lists:member({info, timeout}, Seen) end),
     %% a message that is there is taken instead of the time-out
     hold(S, Pid, fun() -> S:cast(Pid, {noreply, 0}), S:cast(Pid, before_timeout) end),
-    ?assertEqual(1, length([T || {info, timeout} = T <- S:call(Pid, seen)])),
+    ?assertEqual(1, length([T || {info, timeout} = T <- S:call(Pid, seen, wait_ms())])),
     ok = S:stop(Pid).
 
 hibernation(Config) ->
     {S, Pid} = started(Config),
     S:cast(Pid, {noreply, hibernate}),
     ok = until(fun() -> is_hibernated(Pid) end),
-    ?assertMatch([{cast, _}, {call, seen}], S:call(Pid, seen)),
+    ?assertMatch([{cast, _}, {call, seen}], S:call(Pid, seen, wait_ms())),
     S:cast(Pid, {noreply, hibernate}),
     ok = until(fun() -> is_hibernated(Pid) end),
     %% a system message does not end the hibernation for good
-    {_, [_ | _]} = sys:get_state(Pid),
+    {_, [_ | _]} = sys:get_state(Pid, wait_ms()),
     ok = until(fun() -> is_hibernated(Pid) end),
     ok = S:stop(Pid).
 
@@ -148,7 +149,7 @@ hibernate_after(Config) ->
     S = ?config(server, Config),
     {ok, Pid} = S:start(weir_server_echo, {tell, self()}, [{hibernate_after, 1}]),
     ok = until(fun() -> is_hibernated(Pid) end),
-    ?assertEqual(1, S:call(Pid, {reply, 1})),
+    ?assertEqual(1, S:call(Pid, {reply, 1}, wait_ms())),
     ok = until(fun() -> is_hibernated(Pid) end),
     ok = S:stop(Pid).
 
@@ -170,7 +171,7 @@ callback_exceptions(Config) ->
                 {Class, Send}
              || Class <- [error, exit],
                 Send <- [
-                    fun(S, Pid, M) -> catch_exit(fun() -> S:call(Pid, M) end) end,
+                    fun(S, Pid, M) -> catch_exit(fun() -> S:call(Pid, M, wait_ms()) end) end,
                     fun(S, Pid, M) -> S:cast(Pid, M) end,
                     fun(_, Pid, M) -> Pid ! M end,
                     fun(S, Pid, M) -> S:cast(Pid, {noreply, {continue, M}}) end
@@ -181,11 +182,11 @@ callback_exceptions(Config) ->
 
 throws_are_returns(Config) ->
     {S, Pid} = started(Config),
-    ?assertEqual(caught, S:call(Pid, {throw, {reply, caught}})),
+    ?assertEqual(caught, S:call(Pid, {throw, {reply, caught}}, wait_ms())),
     S:cast(Pid, {throw, noreply}),
     Pid ! {throw, noreply},
     S:cast(Pid, {noreply, {continue, {throw, noreply}}}),
-    ?assertEqual(here, S:call(Pid, {reply, here})),
+    ?assertEqual(here, S:call(Pid, {reply, here}, wait_ms())),
     ok = S:stop(Pid).
 
 bad_returns(Config) ->
@@ -205,7 +206,7 @@ bad_returns(Config) ->
 stop_replies(Config) ->
     {S, Pid} = started(Config),
     Ref = monitor(process, Pid),
-    ?assertEqual(last_word, S:call(Pid, {stop, {shutdown, done}, last_word})),
+    ?assertEqual(last_word, S:call(Pid, {stop, {shutdown, done}, last_word}, wait_ms())),
     ?assertEqual({'DOWN', Ref, process, Pid, {shutdown, done}}, next_of({'DOWN', Ref})).
 
 parent_exit(Config) ->
@@ -228,37 +229,37 @@ other_exits_are_messages(Config) ->
     S = ?config(server, Config),
     {ok, Pid} = S:start(weir_server_echo, {trap, {tell, self()}}, []),
     exit(Pid, from_a_stranger),
-    ok = until(fun() -> lists:member({info, {'EXIT', self(), from_a_stranger}}, S:call(Pid, seen)) end),
+    ok = until(fun() -> lists:member({info, {'EXIT', self(), from_a_stranger}}, S:call(Pid, seen, wait_ms())) end),
     ok = S:stop(Pid).
 
 sys_messages(Config) ->
     {S, Pid} = started(Config),
-    [_] = S:call(Pid, seen),
-    ?assertMatch({_, [{call, seen}]}, sys:get_state(Pid)),
-    {_, []} = sys:replace_state(Pid, fun({Tell, _}) -> {Tell, []} end),
-    ok = sys:suspend(Pid),
+    [_] = S:call(Pid, seen, wait_ms()),
+    ?assertMatch({_, [{call, seen}]}, sys:get_state(Pid, wait_ms())),
+    {_, []} = sys:replace_state(Pid, fun({Tell, _}) -> {Tell, []} end, wait_ms()),
+    ok = sys:suspend(Pid, wait_ms()),
     S:cast(Pid, while_suspended),
-    {status, Pid, _, [_, suspended | _]} = sys:get_status(Pid),
-    ?assertMatch({_, []}, sys:get_state(Pid)),
-    ok = sys:resume(Pid),
-    ?assertEqual([{cast, while_suspended}, {call, seen}], S:call(Pid, seen)),
-    {status, Pid, {module, S1}, [_, running, Parent, [], [Header | _]]} = sys:get_status(Pid),
+    {status, Pid, _, [_, suspended | _]} = sys:get_status(Pid, wait_ms()),
+    ?assertMatch({_, []}, sys:get_state(Pid, wait_ms())),
+    ok = sys:resume(Pid, wait_ms()),
+    ?assertEqual([{cast, while_suspended}, {call, seen}], S:call(Pid, seen, wait_ms())),
+    {status, Pid, {module, S1}, [_, running, Parent, [], [Header | _]]} = sys:get_status(Pid, wait_ms()),
     ?assert(lists:member(S1, [gen_server, weir_server])),
     ?assertEqual(Pid, Parent),
     ?assertMatch({header, "Status for generic server " ++ _}, Header),
-    ok = sys:terminate(Pid, normal),
+    ok = sys:terminate(Pid, normal, wait_ms()),
     ?assertMatch({terminated, Pid, normal, _}, next()).
 
 sys_debug(Config) ->
     {S, Pid} = started(Config),
-    ok = sys:statistics(Pid, true),
-    ok = sys:log(Pid, true),
-    1 = S:call(Pid, {reply, 1}),
+    ok = sys:statistics(Pid, true, wait_ms()),
+    ok = sys:log(Pid, true, wait_ms()),
+    1 = S:call(Pid, {reply, 1}, wait_ms()),
     S:cast(Pid, note),
-    _ = S:call(Pid, seen),
-    {ok, Stats} = sys:statistics(Pid, get),
+    _ = S:call(Pid, seen, wait_ms()),
+    {ok, Stats} = sys:statistics(Pid, get, wait_ms()),
     ?assertMatch({3, 2}, {proplists:get_value(messages_in, Stats), proplists:get_value(messages_out, Stats)}),
-    {ok, Log} = sys:log(Pid, get),
+    {ok, Log} = sys:log(Pid, get, wait_ms()),
     ?assertMatch(
         [
             {in, {'$gen_call', _, {reply, 1}}},
@@ -270,17 +271,17 @@ sys_debug(Config) ->
         ],
         Log
     ),
-    ok = sys:no_debug(Pid),
-    1 = S:call(Pid, {reply, 1}),
+    ok = sys:no_debug(Pid, wait_ms()),
+    1 = S:call(Pid, {reply, 1}, wait_ms()),
     ok = S:stop(Pid).
 
 code_change(Config) ->
     {S, Pid} = started(Config),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     S:cast(Pid, meanwhile),
-    ok = sys:change_code(Pid, weir_server_echo, "1", extra),
-    ok = sys:resume(Pid),
-    ?assertEqual([{code_change, "1", extra}, {cast, meanwhile}, {call, seen}], S:call(Pid, seen)),
+    ok = sys:change_code(Pid, weir_server_echo, "1", extra, wait_ms()),
+    ok = sys:resume(Pid, wait_ms()),
+    ?assertEqual([{code_change, "1", extra}, {cast, meanwhile}, {call, seen}], S:call(Pid, seen, wait_ms())),
     ok = S:stop(Pid).
 
 enter_loop(Config) ->
@@ -295,8 +296,8 @@ enter_loop(Config) ->
             end,
             []
         ]),
-        ?assertEqual({call, seen}, lists:last(S:call(Pid, seen))),
-        Seen = S:call(entered, seen),
+        ?assertEqual({call, seen}, lists:last(S:call(Pid, seen, wait_ms()))),
+        Seen = S:call(entered, seen, wait_ms()),
         ok = S:stop(entered),
         Seen
     end,
@@ -312,7 +313,7 @@ enter_loop(Config) ->
 crash_report(Config) ->
     {S, Pid} = started(Config),
     [Report] = reports(
-        {gen_server, terminate}, fun() -> catch_exit(fun() -> S:call(Pid, {raise, error, oops}) end) end
+        {gen_server, terminate}, fun() -> catch_exit(fun() -> S:call(Pid, {raise, error, oops}, wait_ms()) end) end
     ),
     #{
         msg := {report, #{
@@ -341,7 +342,7 @@ no_handle_info(Config) ->
     {ok, Pid} = S:start(weir_server_minimal, [], []),
     [#{msg := {report, #{message := stray}}}] = reports({gen_server, no_handle_info}, fun() ->
         Pid ! stray,
-        ok = S:call(Pid, ping)
+        ok = S:call(Pid, ping, wait_ms())
     end),
     ok = S:stop(Pid).
 
@@ -382,7 +383,7 @@ system_message_keeps_its_place(_) ->
     end),
     {_, Seen} = requested_state(),
     ?assertEqual(lists:seq(5, 1, -1), integers_cast(Seen)),
-    ?assertEqual(lists:seq(1, 8), integers_cast(weir_server:call(Pid, seen))),
+    ?assertEqual(lists:seq(1, 8), integers_cast(weir_server:call(Pid, seen, wait_ms()))),
     ok = weir_server:stop(Pid).
 
 %% Also one that arrives when a backlog has been drained.
@@ -398,7 +399,7 @@ system_message_behind_a_backlog(_) ->
     Pid ! Second,
     {_, Seen} = requested_state(),
     ?assertEqual(lists:seq(400, 1, -1), integers_cast(Seen)),
-    ?assertEqual(lists:seq(1, 410), integers_cast(weir_server:call(Pid, seen))),
+    ?assertEqual(lists:seq(1, 410), integers_cast(weir_server:call(Pid, seen, wait_ms()))),
     ok = weir_server:stop(Pid).
 
 parent_exit_keeps_its_place(_) ->
@@ -426,7 +427,7 @@ drain_is_bounded(_) ->
             receive {waiting, Second} -> ok end,
             ?assertEqual({message_queue_len, Left}, process_info(Pid, message_queue_len)),
             Pid ! Second,
-            ?assertEqual(lists:seq(2, Sent), integers_cast(weir_server:call(Pid, seen))),
+            ?assertEqual(lists:seq(2, Sent), integers_cast(weir_server:call(Pid, seen, wait_ms()))),
             ok = weir_server:stop(Pid)
         end,
         [{10, 0}, {11, 1}]
@@ -443,7 +444,7 @@ drained_are_out_of_the_way(_) ->
     Waits = [{message_queue_len, 0}, {status, waiting}],
     ok = until(fun() -> process_info(Pid, [message_queue_len, status]) =:= Waits end),
     Pid ! Tag,
-    ?assertEqual(lists:seq(1, 900), integers_cast(weir_server:call(Pid, seen))),
+    ?assertEqual(lists:seq(1, 900), integers_cast(weir_server:call(Pid, seen, wait_ms()))),
     ok = weir_server:stop(Pid).
 
 backlog_defers_hibernation(_) ->
@@ -454,7 +455,7 @@ backlog_defers_hibernation(_) ->
     end),
     ?assertMatch(
         [_, {cast, {noreply, hibernate}}, {cast, {noreply, 0}}, {cast, last}, _],
-        [Seen || Seen <- weir_server:call(Pid, seen), Seen =/= {cast, pushed}]
+        [Seen || Seen <- weir_server:call(Pid, seen, wait_ms()), Seen =/= {cast, pushed}]
     ),
     ok = weir_server:stop(Pid).
 
@@ -494,7 +495,7 @@ batch_in_order(_) ->
     held(Pid, fun() ->
         weir_server:cast(Pid, 1),
         Pid ! 2,
-        spawn(fun() -> weir_server:call(Pid, {reply, 3}) end),
+        spawn(fun() -> weir_server:call(Pid, {reply, 3}, wait_ms()) end),
         ok = until(fun() -> queue_len(Pid) =:= 3 end),
         weir_server:cast(Pid, 4)
     end),
@@ -526,7 +527,7 @@ batch_replies(_) ->
 
 batch_late_replies(_) ->
     Pid = batcher([]),
-    ?assertEqual(by_hand, weir_server:call(Pid, {later, by_hand})),
+    ?assertEqual(by_hand, weir_server:call(Pid, {later, by_hand}, wait_ms())),
     ok = weir_server:stop(Pid).
 
 batch_stops(_) ->
@@ -539,7 +540,7 @@ batch_stops(_) ->
 batch_stop_replies(_) ->
     Pid = batcher([]),
     Ref = monitor(process, Pid),
-    ?assertEqual(stopped, weir_server:call(Pid, {order, stop_replying})),
+    ?assertEqual(stopped, weir_server:call(Pid, {order, stop_replying}, wait_ms())),
     ?assertEqual({'DOWN', Ref, process, Pid, normal}, next_of({'DOWN', Ref})).
 
 batch_raises(_) ->
@@ -620,19 +621,19 @@ batch_code_change(_) ->
     ?assertEqual([{cast, 0}], batch(Pid)),
     ?assertMatch({ok, #{drained := 1, mailbox := 0}}, weir_server:info(Pid)),
     weir_server:cast(Pid, 2),
-    ok = sys:change_code(Pid, weir_server_batcher, "1", extra),
+    ok = sys:change_code(Pid, weir_server_batcher, "1", extra, wait_ms()),
     {code_changed, Pid, extra} = next_of({code_changed, Pid}),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertEqual([{cast, 1}, {cast, 2}], batch(Pid)),
     ok = weir_server:stop(Pid).
 
 batch_debug(_) ->
     Pid = batcher([]),
-    ok = sys:log(Pid, true),
+    ok = sys:log(Pid, true, wait_ms()),
     held(Pid, fun() -> weir_server:cast(Pid, 1), weir_server:cast(Pid, 2) end),
     [_, _] = batch(Pid),
-    3 = weir_server:call(Pid, {reply, 3}),
-    {ok, Log} = sys:log(Pid, get),
+    3 = weir_server:call(Pid, {reply, 3}, wait_ms()),
+    {ok, Log} = sys:log(Pid, get, wait_ms()),
     ?assertMatch(
         [{in, _}, {noreply, _}, {in, {'$gen_cast', 1}}, {in, {'$gen_cast', 2}}, {noreply, _}, {in, _}, {out, 3, _, _}],
         Log

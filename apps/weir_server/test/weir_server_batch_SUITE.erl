@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, take_messages/0, until/1]).
+-import(weir_kit, [queue_len/1, take_messages/0, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
     start/2, stop/1, held/1, while_held/2, ask/3, info/1, settle/1, events/1, down/2, next/0
 ]).
@@ -157,9 +157,9 @@ lingering_ends_with_system_messages(_) ->
     ok = until(fun() -> drained(Pid) =:= 3 end),
     ask(Pid, state, state),
     ?assertMatch([{batch, [{cast, 1}, {cast, 2}, {cast, 3}]}, {state, _}], [next(), next()]),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     casts(Pid, 4, 6),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ok = until(fun() -> drained(Pid) =:= 3 end),
     weir_server_loop_lib:none_of(fun(_) -> true end),
     casts(Pid, 7, 13),
@@ -199,7 +199,7 @@ lingering_and_acks(_) ->
 lingering_then_stop(_) ->
     Pid = start(weir_server_probe_batch, [?LONG, {drain, {10, 10}}]),
     casts(Pid, 1, 3),
-    ok = sys:terminate(Pid, {shutdown, enough}),
+    ok = sys:terminate(Pid, {shutdown, enough}, wait_ms()),
     ?assertEqual(
         [{batch, [{cast, 1}, {cast, 2}, {cast, 3}]}, {terminated, Pid, {shutdown, enough}}], [next(), next()]
     ).
@@ -208,10 +208,10 @@ lingering_code_change(_) ->
     Pid = start(weir_server_probe_batch, [?LONG, {drain, {10, 10}}]),
     casts(Pid, 1, 5),
     ok = until(fun() -> drained(Pid) =:= 5 end),
-    ok = sys:suspend(Pid),
-    ok = sys:change_code(Pid, weir_server_probe_batch, "1", extra),
+    ok = sys:suspend(Pid, wait_ms()),
+    ok = sys:change_code(Pid, weir_server_probe_batch, "1", extra, wait_ms()),
     casts(Pid, 6, 8),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertEqual([{batch, [{cast, N} || N <- lists:seq(1, 5)]}, {code_change, extra}], [next(), next()]),
     ok = until(fun() -> drained(Pid) =:= 3 end),
     weir_server_loop_lib:none_of(fun(_) -> true end),
@@ -523,11 +523,11 @@ no_direct_mode(_) ->
 
 suspended(_) ->
     Pid = start(weir_server_probe_batch, [{drain, {100, 100}}]),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     casts(Pid, 1, 10),
     ask(Pid, ack, ack),
     {ack, _} = next(),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertEqual([{cast, N} || N <- lists:seq(1, 10)], gathered(10)),
     stop(Pid).
 

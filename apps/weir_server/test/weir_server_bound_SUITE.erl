@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, take_messages/0, until/1]).
+-import(weir_kit, [queue_len/1, take_messages/0, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, hold/1, held/1, release/2, while_held/2, ask/3, info/1, settle/1, events/1, next/0,
     spin/1
@@ -375,10 +375,10 @@ room_again(_) ->
 %% The mailbox of a suspended server is not looked at; what is in it then is bounded afterwards.
 suspended(_) ->
     Pid = start(weir_server_probe, [{max_queue, 5}]),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     [send(Pid, casts, N) || N <- lists:seq(1, 8)],
     ?assertEqual(8, queue_len(Pid)),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     ?assertMatch(#{dropped := #{casts := Dropped}, handled := #{casts := Handled}} when Dropped + Handled =:= 8,
         settle(Pid)),
     stop(Pid).
@@ -395,8 +395,8 @@ code_change(_) ->
             end),
             _ = events({suspended, ok}),
             ?assertMatch(#{mailbox := 0, drained := Drained} when Drained >= 5, info(Pid)),
-            ok = sys:change_code(Pid, Mod, "1", extra),
-            ok = sys:resume(Pid),
+            ok = sys:change_code(Pid, Mod, "1", extra, wait_ms()),
+            ok = sys:resume(Pid, wait_ms()),
             ?assertMatch(#{dropped := #{casts := 0}, handled := #{casts := 7}}, settle(Pid)),
             stop(Pid)
         end
@@ -514,8 +514,8 @@ op(look, Pid, _, #{held := none} = Run) ->
 op(look, Pid, _, #{sent := [_ | Others]} = Run) ->
     maps:merge(Run, maps:with([bad], look(Pid, Run#{sent := Others})));
 op(suspend_and_resume, Pid, _, #{held := none} = Run) ->
-    ok = sys:suspend(Pid),
-    ok = sys:resume(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
+    ok = sys:resume(Pid, wait_ms()),
     Run;
 op(_, _, _, Run) ->
     Run.

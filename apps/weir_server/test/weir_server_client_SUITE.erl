@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, until/1]).
+-import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
 
 %% run on the other node
 
@@ -131,7 +131,7 @@ late_answer(_) ->
         Timeout = result(fun() -> S:call(Pid, Late, 1) end),
         From = receive {late, Whom} -> Whom end,
         ok = S:reply(From, too_late),
-        {element(1, Timeout), S:call(Pid, state), S:stop(Pid), weir_server_same:mailbox()}
+        {element(1, Timeout), S:call(Pid, state, wait_ms()), S:stop(Pid), weir_server_same:mailbox()}
     end).
 
 casts(_) ->
@@ -139,7 +139,7 @@ casts(_) ->
         {Name, fun(S) ->
             Pid = server(S, Name),
             ok = S:cast(Ref(Pid), fun(State) -> {noreply, State#{cast => done}} end),
-            {S:call(Pid, state), S:stop(Pid)}
+            {S:call(Pid, state, wait_ms()), S:stop(Pid)}
         end}
      || {Name, Ref} <- refs()
     ] ++ [
@@ -159,7 +159,7 @@ casts(_) ->
                 result(fun() -> S:abcast("nobody", x) end), result(fun() -> S:abcast([node()], "nobody", x) end),
                 result(fun() -> S:abcast(node(), nobody, x) end), result(fun() -> S:abcast([1], nobody, x) end)
             ],
-            {Results, S:call(Pid, state), S:stop(Pid)}
+            {Results, S:call(Pid, state, wait_ms()), S:stop(Pid)}
         end}
     ]).
 
@@ -238,7 +238,7 @@ collection_times_out(_) ->
         Waited = S:wait_response(Requests, 1, true),
         Given_up = S:receive_response(Requests, 1, true),
         [S:reply(From, late) || From <- Froms],
-        {Waited, Given_up, S:call(Pid, state), S:stop(Pid), weir_server_same:mailbox()}
+        {Waited, Given_up, S:call(Pid, state, wait_ms()), S:stop(Pid), weir_server_same:mailbox()}
     end).
 
 request_misuse(_) ->
@@ -374,7 +374,7 @@ with_state(_) ->
     ?assertEqual(2, weir_server:with_state(Pid, fun maps:size/1)),
     ?assertEqual(1, weir_server:with_state(a_client_name, fun(#{a := A}) -> A end)),
     ?assertEqual(#{}, weir_server:with_state({a_client_name, node()}, fun(_) -> #{} end)),
-    ?assertEqual(#{a => 1, b => 2}, weir_server:call(Pid, state)),
+    ?assertEqual(#{a => 1, b => 2}, weir_server:call(Pid, state, wait_ms())),
     ?assertError(function_clause, weir_server:with_state(Pid, fun() -> x end)),
     ok = weir_server:stop(Pid).
 
@@ -402,7 +402,7 @@ with_state_raises(_) ->
         end
      || Class <- [error, exit, throw]
     ],
-    ?assertEqual(#{}, weir_server:call(Pid, state)),
+    ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
     ok = weir_server:stop(Pid).
 
 with_state_exits(_) ->
@@ -474,7 +474,7 @@ mcall_misuse(_) ->
     ],
     ?assertError(function_clause, weir_server:mcall(x)),
     %% Nothing was sent.
-    ?assertEqual(#{}, weir_server:call(Pid, state)),
+    ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
     ok = weir_server:stop(Pid).
 
 remote_mcall(Config) ->
@@ -521,7 +521,7 @@ remote_builds(_) ->
     remote([{peer, Other}], weir_server, fun(Pid, _) ->
         ?assertEqual(0, weir_server:with_state(Pid, fun maps:size/1)),
         ?assertError(undef, weir_server:with_state(Pid, fun not_there:size/1)),
-        ?assertEqual(#{}, weir_server:call(Pid, state)),
+        ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
         %% As if it had no weir_server.
         ?assertEqual({error, {nodedown, Node}}, weir_server:info(Pid))
     end),
@@ -560,12 +560,12 @@ not_a_weir_server(_) ->
     {ok, Pid} = gen_server:start(?P, fun() -> {ok, #{}} end, []),
     ?assertEqual({error, not_weir_server}, weir_server:info(Pid)),
     %% It is not even sent anything: a suspended one leaves all but system messages where it is.
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     ?assertEqual({error, not_weir_server}, weir_server:info(Pid)),
     ?assertEqual({message_queue_len, 0}, process_info(Pid, message_queue_len)),
-    ok = sys:resume(Pid),
-    ?assertEqual(#{}, sys:get_state(Pid)),
+    ok = sys:resume(Pid, wait_ms()),
+    ?assertEqual(#{}, sys:get_state(Pid, wait_ms())),
     {Client, Ref} = spawn_monitor(fun() -> weir_server:with_state(Pid, fun maps:size/1) end),
-    until(fun() -> sys:get_state(Pid) =/= #{} end),
+    until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
     ok = gen_server:stop(Pid),
     receive {'DOWN', Ref, process, Client, Reason} -> ?assertMatch({normal, {weir_server, with_state, _}}, Reason) end.

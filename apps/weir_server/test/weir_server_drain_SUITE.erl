@@ -8,7 +8,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1]).
+-import(weir_kit, [queue_len/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
     start/2, stop/1, held/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, spin/1
 ]).
@@ -355,14 +355,14 @@ with_state_raises(_) ->
 %% is handled.
 suspended(_) ->
     Pid = start(weir_server_probe, []),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     casts(Pid, 1, 100),
     ask(Pid, ack, ack),
     {ack, {ok, no_statistics}} = weir_server_loop_lib:next(),
     casts(Pid, 101, 200),
-    #{} = sys:get_state(Pid),
+    #{} = sys:get_state(Pid, wait_ms()),
     weir_server_loop_lib:none_of(fun(_) -> true end),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     Pid ! last,
     ?assertEqual([{cast, N} || N <- lists:seq(1, 200)], events({info, last})),
     stop(Pid).
@@ -371,15 +371,15 @@ suspended_while_drained(_) ->
     Pid = suspended_amid_casts(),
     ?assertMatch(#{mailbox := 50, drained := 114}, info(Pid)),
     casts(Pid, 101, 150),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     Pid ! last,
     ?assertEqual([{cast, N} || N <- lists:seq(1, 150)], events({info, last})),
     stop(Pid).
 
 code_change_while_drained(_) ->
     Pid = suspended_amid_casts(),
-    ok = sys:change_code(Pid, weir_server_probe_prio, "1", changed),
-    ok = sys:resume(Pid),
+    ok = sys:change_code(Pid, weir_server_probe_prio, "1", changed, wait_ms()),
+    ok = sys:resume(Pid, wait_ms()),
     Pid ! last,
     ?assertEqual([{code_change, changed} | [{cast, N} || N <- lists:seq(1, 100)]], events({info, last})),
     ?assertMatch(#{handled := #{casts := 165}, dropped := #{casts := 0}}, settle(Pid)),
@@ -390,8 +390,8 @@ failed_code_change(_) ->
     [
         begin
             Pid = suspended_amid_casts(),
-            {error, _} = sys:change_code(Pid, weir_server_probe_prio, "1", {do, changed, Fail}),
-            ok = sys:resume(Pid),
+            {error, _} = sys:change_code(Pid, weir_server_probe_prio, "1", {do, changed, Fail}, wait_ms()),
+            ok = sys:resume(Pid, wait_ms()),
             Pid ! last,
             ?assertEqual([{code_change, changed} | [{cast, N} || N <- lists:seq(1, 100)]], events({info, last})),
             stop(Pid)
@@ -446,7 +446,7 @@ stop_while_drained(_) ->
     end),
     ?assertEqual([{cast, N} || N <- lists:seq(1, 5)] ++ [{cast, stop}], events({terminated, Pid, {shutdown, told}})),
     ?assertEqual({shutdown, told}, down(Ref, Pid)),
-    ?assertEqual({error, {{shutdown, told}, Pid}}, gen_server:receive_response(Request, 5000)).
+    ?assertEqual({error, {{shutdown, told}, Pid}}, gen_server:receive_response(Request, wait_ms())).
 
 crash_while_drained(_) ->
     Pid = start(weir_server_probe, [?ALL]),
@@ -511,7 +511,7 @@ again(N) -> {do, {again, N}, fun(_, State) -> {noreply, State, {timeout, 0, agai
 own_requests_do_not_count(_) ->
     Pid = start(weir_server_probe, []),
     [#{} = info(Pid) || _ <- lists:seq(1, 300)],
-    [#{} = sys:get_state(Pid) || _ <- lists:seq(1, 300)],
+    [#{} = sys:get_state(Pid, wait_ms()) || _ <- lists:seq(1, 300)],
     ?assertMatch(#{handled := #{calls := 0, casts := 0, infos := 0}}, info(Pid)),
     stop(Pid).
 

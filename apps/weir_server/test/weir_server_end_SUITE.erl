@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, until/1]).
+-import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
 
 -define(P, weir_server_puppet).
 
@@ -44,7 +44,7 @@ ending(S, Name, Mod, State, Options, Do) ->
 %% The ways in which a callback may be run.
 ways() ->
     [
-        {call, fun(S, Pid, Run) -> S:call(Pid, fun(_, State) -> Run(State) end) end},
+        {call, fun(S, Pid, Run) -> S:call(Pid, fun(_, State) -> Run(State) end, wait_ms()) end},
         {cast, fun(S, Pid, Run) -> S:cast(Pid, Run) end},
         {info, fun(_, Pid, Run) -> Pid ! Run, sent end},
         {continue, fun(S, Pid, Run) -> S:cast(Pid, fun(State) -> {noreply, State, {continue, Run}} end) end}
@@ -60,7 +60,8 @@ stops(_) ->
         Reason <- [normal, shutdown, {shutdown, why}, oops, {oops, []}, {undef, [{no_module, f, [], []}]}]
     ] ++ [
         {{reply, Reason}, fun(S) ->
-            ending(S, ?P, #{}, fun(_, Pid) -> S:call(Pid, fun(_, State) -> {stop, Reason, last_word, State} end) end)
+            Stop = fun(_, State) -> {stop, Reason, last_word, State} end,
+            ending(S, ?P, #{}, fun(_, Pid) -> S:call(Pid, Stop, wait_ms()) end)
         end}
      || Reason <- [normal, shutdown, {shutdown, why}, oops]
     ]).
@@ -99,7 +100,7 @@ bad_returns(_) ->
      || {Way, Do} <- ways(), Way =/= call, Bad <- [{reply, a, #{}}, {stop, r, a, #{}}]
     ] ++ [
         {reply_with_bad_action, fun(S) ->
-            ending(S, ?P, #{}, fun(_, Pid) -> S:call(Pid, fun(_, St) -> {reply, a, St, x} end) end)
+            ending(S, ?P, #{}, fun(_, Pid) -> S:call(Pid, fun(_, St) -> {reply, a, St, x} end, wait_ms()) end)
         end}
     ]).
 
@@ -174,7 +175,7 @@ stopped(_) ->
         {another_reason, fun(S) ->
             ending(S, ?P, #{terminate => fun(_, _) -> exit(another) end}, fun(_, Pid) -> S:stop(Pid) end)
         end},
-        {sys_terminate, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> sys:terminate(Pid, oops) end) end},
+        {sys_terminate, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> sys:terminate(Pid, oops, wait_ms()) end) end},
         {killed, fun(S) -> ending(S, ?P, #{}, fun(_, Pid) -> exit(Pid, kill) end) end}
     ] ++ [
         {{bad, What}, fun(S) -> try S:stop(What) catch Class:Reason -> {Class, Reason} end end}
@@ -201,7 +202,7 @@ clients(_) ->
                     _ = Kind =:= registered andalso register(a_client_name, self()),
                     case Kind of
                         dead -> S:send_request(Pid, fun(From, St) -> dead(From), Do(St) end);
-                        _ -> S:call(Pid, fun(_, St) -> Do(St) end)
+                        _ -> S:call(Pid, fun(_, St) -> Do(St) end, wait_ms())
                     end
                 end),
                 receive {'DOWN', Ref, process, Client, Why} -> Why end
@@ -248,8 +249,8 @@ status_of_one_argument(_) ->
     weir_server_same:check_all([
         {{Kind, Way}, fun(S) ->
             ending(S, none, weir_server_puppet1, #{format => Format}, [{debug, [log]}], fun(_, Pid) ->
-                pong = S:call(Pid, ?P:answer(pong)),
-                {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid),
+                pong = S:call(Pid, ?P:answer(pong), wait_ms()),
+                {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid, wait_ms()),
                 S:cast(Pid, Run),
                 Shown
             end)
@@ -263,7 +264,7 @@ status_of_two_arguments(_) ->
     weir_server_same:check_all([
         {{Kind, Way}, fun(S) ->
             ending(S, weir_server_puppet2, State, fun(_, Pid) ->
-                {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid),
+                {status, Pid, _, [_, _, _, _, Shown]} = sys:get_status(Pid, wait_ms()),
                 S:cast(Pid, Run),
                 Shown
             end)
@@ -282,7 +283,7 @@ debug_log(_) ->
     weir_server_same:check_all([
         {Way, fun(S) ->
             ending(S, none, ?P, #{}, [{debug, [{log, 20}]}], fun(_, Pid) ->
-                pong = S:call(Pid, ?P:answer(pong)),
+                pong = S:call(Pid, ?P:answer(pong), wait_ms()),
                 S:cast(Pid, fun(St) -> {noreply, St#{a => b}} end),
                 Pid ! hello,
                 S:cast(Pid, fun(St) -> {noreply, St, {continue, c}} end),
@@ -296,7 +297,7 @@ no_handle_info(_) ->
     weir_server_same:check(fun(S) ->
         {ok, Pid} = S:start({local, an_end_name}, weir_server_minimal, [], []),
         Pid ! stray,
-        {S:call(Pid, ping), S:stop(Pid)}
+        {S:call(Pid, ping, wait_ms()), S:stop(Pid)}
     end).
 
 %% Process labels came with OTP 27; in other releases this is an entry of the dictionary like others.
@@ -327,11 +328,11 @@ missing_callbacks(_) ->
             receive {'DOWN', Ref, process, Pid, Reason} -> {Done, Reason} end
         end}
      || {What, Do} <- [
-            {no_clause, fun(S, Pid) -> S:call(Pid, nonsense) end},
+            {no_clause, fun(S, Pid) -> S:call(Pid, nonsense, wait_ms()) end},
             {no_terminate, fun(S, Pid) -> S:stop(Pid, oops, infinity) end},
             {no_continue, fun(_, Pid) ->
-                sys:replace_state(Pid, fun(St) -> St end),
-                sys:terminate(Pid, oops)
+                sys:replace_state(Pid, fun(St) -> St end, wait_ms()),
+                sys:terminate(Pid, oops, wait_ms())
             end}
         ]
     ]).

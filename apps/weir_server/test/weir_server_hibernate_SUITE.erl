@@ -9,7 +9,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [take_messages/0, until/1]).
+-import(weir_kit, [take_messages/0, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0,
     is_hibernated/1
@@ -179,7 +179,11 @@ woken_by_system_message(_) ->
             Ask(),
             ok = until(fun() -> is_hibernated(Pid) end)
         end
-     || Ask <- [fun() -> sys:get_state(Pid) end, fun() -> info(Pid) end, fun() -> sys:statistics(Pid, get) end]
+     || Ask <- [
+            fun() -> sys:get_state(Pid, wait_ms()) end,
+            fun() -> info(Pid) end,
+            fun() -> sys:statistics(Pid, get, wait_ms()) end
+        ]
     ],
     Pid ! last,
     [{cast, sleep}, pre_hibernate | _] = events({info, last}),
@@ -398,7 +402,7 @@ backoff_waits(_) ->
             ok = until(fun() -> is_waiting(Pid) end),
             _ = events({cast, sleep}),
             weir_server_loop_lib:none_of(fun(E) -> E =:= pre_hibernate end),
-            #{} = sys:get_state(Pid),
+            #{} = sys:get_state(Pid, wait_ms()),
             #{} = info(Pid),
             ok = until(fun() -> is_waiting(Pid) end)
         end

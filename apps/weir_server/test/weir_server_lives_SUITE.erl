@@ -7,7 +7,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, until/1]).
+-import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
 
 all() -> weir_kit:cases(?MODULE).
 
@@ -93,13 +93,13 @@ steps([{Kind, Result} | Steps], S, Pid, false) ->
         case Kind of
             call ->
                 Do = fun(From, State) -> reply_first(S, Result, From), do(Result, State) end,
-                caught(fun() -> S:call(Pid, Do) end);
+                caught(fun() -> S:call(Pid, Do, wait_ms()) end);
             cast -> S:cast(Pid, fun(State) -> do(Result, State) end);
             info -> Pid ! fun(State) -> do(Result, State) end, sent
         end,
     [Seen | next(Steps, S, Pid, false)];
 steps([], _, Pid, true) ->
-    [sys:resume(Pid)];
+    [sys:resume(Pid, wait_ms())];
 steps([], _, _, false) ->
     [].
 
@@ -107,8 +107,8 @@ steps([], _, _, false) ->
 next(Steps, S, Pid, Suspended) ->
     Ask =
         case Suspended of
-            true -> fun() -> sys:get_state(Pid) end;
-            false -> fun() -> S:call(Pid, state) end
+            true -> fun() -> sys:get_state(Pid, wait_ms()) end;
+            false -> fun() -> S:call(Pid, state, wait_ms()) end
         end,
     try Ask() of
         State -> [State | steps(Steps, S, Pid, Suspended)]
@@ -116,14 +116,14 @@ next(Steps, S, Pid, Suspended) ->
         exit:_ -> [dead]
     end.
 
-sys_step(get_state, Pid) -> sys:get_state(Pid);
-sys_step(get_status, Pid) -> sys:get_status(Pid);
-sys_step(log, Pid) -> sys:log(Pid, get);
-sys_step(replace, Pid) -> sys:replace_state(Pid, fun(State) -> State#{replaced => x} end);
-sys_step(raise, Pid) -> caught(fun() -> sys:replace_state(Pid, fun(_) -> error(oops) end) end);
-sys_step(suspend, Pid) -> sys:suspend(Pid);
-sys_step(resume, Pid) -> sys:resume(Pid);
-sys_step(change_code, Pid) -> caught(fun() -> sys:change_code(Pid, weir_server_puppet, "1", extra) end);
+sys_step(get_state, Pid) -> sys:get_state(Pid, wait_ms());
+sys_step(get_status, Pid) -> sys:get_status(Pid, wait_ms());
+sys_step(log, Pid) -> sys:log(Pid, get, wait_ms());
+sys_step(replace, Pid) -> sys:replace_state(Pid, fun(State) -> State#{replaced => x} end, wait_ms());
+sys_step(raise, Pid) -> caught(fun() -> sys:replace_state(Pid, fun(_) -> error(oops) end, wait_ms()) end);
+sys_step(suspend, Pid) -> sys:suspend(Pid, wait_ms());
+sys_step(resume, Pid) -> sys:resume(Pid, wait_ms());
+sys_step(change_code, Pid) -> caught(fun() -> sys:change_code(Pid, weir_server_puppet, "1", extra, wait_ms()) end);
 sys_step(what, Pid) ->
     Ref = make_ref(),
     Pid ! {system, {self(), Ref}, what},
@@ -159,7 +159,7 @@ flushes(_) ->
             Self = self(),
             {ok, Pid} = S:start(weir_server_puppet, fun() -> {ok, #{}} end, Options),
             {Other, _} = spawn_monitor(fun() -> receive stop -> ok end end),
-            Monitor = S:call(Pid, fun(_, State) -> {reply, monitor(process, Other), State} end),
+            Monitor = S:call(Pid, fun(_, State) -> {reply, monitor(process, Other), State} end, wait_ms()),
             S:cast(Pid, fun(State) -> Self ! held, receive {go, Self} -> {noreply, State} end end),
             receive held -> ok end,
             Flush = fun(_, State) ->
@@ -173,7 +173,7 @@ flushes(_) ->
             Other ! stop,
             until(fun() -> queue_len(Pid) =:= 4 end),
             Pid ! {go, Self},
-            {S:receive_response(Request, infinity), S:call(Pid, state), S:stop(Pid)}
+            {S:receive_response(Request, infinity), S:call(Pid, state, wait_ms()), S:stop(Pid)}
         end
     end,
     Expected = weir_server_same:run(gen_server, Script([])),

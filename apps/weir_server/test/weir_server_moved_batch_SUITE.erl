@@ -10,7 +10,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, until/1]).
+-import(weir_kit, [queue_len/1, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [hold/1, release/2, is_hibernated/1]).
 
 all() -> weir_kit:cases(?MODULE).
@@ -151,7 +151,7 @@ reached_by_every_name(_) ->
         begin
             Init = fun() -> {ok, #{tell => Tell, batch => Echo}} end,
             {ok, Pid} = weir_server:start_link(Name, ?MODULE, Init, []),
-            ?assertEqual(asked, weir_server:call(To, asked)),
+            ?assertEqual(asked, weir_server:call(To, asked, wait_ms())),
             ok = weir_server:stop(Pid)
         end
      || {Name, To} <- [
@@ -220,7 +220,7 @@ options_in_any_order(_) ->
 
 calls_are_answered(_) ->
     Pid = start(#{batch => fun(Batch, S) -> {reply, [{From, {got, R}} || {call, From, R} <- Batch], S} end}),
-    ?assertEqual([{got, N} || N <- [1, 2, 3]], [weir_server:call(Pid, N) || N <- [1, 2, 3]]).
+    ?assertEqual([{got, N} || N <- [1, 2, 3]], [weir_server:call(Pid, N, wait_ms()) || N <- [1, 2, 3]]).
 
 %% In place of the action `garbage_collect'.
 collects_garbage(_) ->
@@ -228,7 +228,7 @@ collects_garbage(_) ->
         true = erlang:garbage_collect(),
         {reply, [{From, ok}], S}
     end}),
-    ?assertEqual(ok, weir_server:call(Pid, a)).
+    ?assertEqual(ok, weir_server:call(Pid, a, wait_ms())).
 
 %% ---------------------------------------------------------------- ending
 
@@ -271,9 +271,9 @@ hibernates(_) ->
 status(_) ->
     Pid = start(#{secret => 42}),
     {status, Pid, {module, _}, [_, running, _, _, [{header, _}, {data, _}, {data, [{"State", State}]}]]} =
-        sys:get_status(Pid),
+        sys:get_status(Pid, wait_ms()),
     ?assertEqual(#{secret => hidden, tell => self()}, State),
-    ?assertEqual(#{secret => 42, tell => self()}, sys:get_state(Pid)).
+    ?assertEqual(#{secret => 42, tell => self()}, sys:get_state(Pid, wait_ms())).
 
 old_returns_are_refused(_) ->
     process_flag(trap_exit, true),

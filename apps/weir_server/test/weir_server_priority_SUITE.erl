@@ -5,7 +5,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, take_messages/0, until/1]).
+-import(weir_kit, [queue_len/1, take_messages/0, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, held/1, while_held/2, push/1, ask/3, settle/1, events/1, down/2, next/0
 ]).
@@ -194,7 +194,7 @@ calls_are_not_dropped(_) ->
     Request = gen_server:send_request(Pid, {p, drop, question}),
     ?assertEqual({bad_return_value, drop}, down(Ref, Pid)),
     ?assertEqual({terminated, Pid, {bad_return_value, drop}}, next()),
-    ?assertMatch({error, {{bad_return_value, drop}, Pid}}, gen_server:receive_response(Request, 5000)).
+    ?assertMatch({error, {{bad_return_value, drop}, Pid}}, gen_server:receive_response(Request, wait_ms())).
 
 bad_returns(_) ->
     [
@@ -385,9 +385,9 @@ code_change_reorders(_) ->
         Pid ! {system, {self(), suspended}, suspend}
     end),
     [] = events({suspended, ok}),
-    ok = sys:change_code(Pid, ?MOD, "1", {do, turn, fun(_, State) -> {ok, State#{turned => true}} end}),
+    ok = sys:change_code(Pid, ?MOD, "1", {do, turn, fun(_, State) -> {ok, State#{turned => true}} end}, wait_ms()),
     {code_change, turn} = next(),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     %% With the order turned round, this is the lowest.
     Pid ! {p, 100, last},
     Expected = [N || {_, N} <- lists:sort([{N rem 10, N} || N <- lists:seq(1, 100)])],
@@ -406,9 +406,9 @@ code_change_that_raises(_) ->
         Pid ! {system, {Self, suspended}, suspend}
     end),
     [] = events({suspended, ok}),
-    ok = sys:change_code(Pid, ?MOD, "1", {do, turn, fun(_, State) -> {ok, State#{turned => true}} end}),
+    ok = sys:change_code(Pid, ?MOD, "1", {do, turn, fun(_, State) -> {ok, State#{turned => true}} end}, wait_ms()),
     {code_change, turn} = next(),
-    ok = sys:resume(Pid),
+    ok = sys:resume(Pid, wait_ms()),
     {oops, _} = Reason = down(Ref, Pid),
     ?assertEqual([], events({terminated, Pid, Reason})).
 
@@ -453,9 +453,9 @@ shed_stays_counted(_) ->
      || Change <- [
             fun(Pid) -> gen_server:cast(Pid, {do, change, fun(_, State) -> {become, weir_server_probe, State} end}) end,
             fun(Pid) ->
-                ok = sys:suspend(Pid),
-                ok = sys:change_code(Pid, ?MOD, "1", extra),
-                sys:resume(Pid)
+                ok = sys:suspend(Pid, wait_ms()),
+                ok = sys:change_code(Pid, ?MOD, "1", extra, wait_ms()),
+                sys:resume(Pid, wait_ms())
             end
         ]
     ].

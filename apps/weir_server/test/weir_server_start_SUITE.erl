@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 
 -define(P, weir_server_puppet).
 
@@ -38,7 +38,7 @@ succeeds(_) ->
             Result = start(S, F, Name, ?P, fun() -> Return end, []),
             Pid = pid(Result),
             Links = lists:member(Pid, links_of(self())),
-            State = S:call(ref(Name, Pid), state),
+            State = S:call(ref(Name, Pid), state, wait_ms()),
             unlink(Pid),
             {Result, Links, State, S:stop(ref(Name, Pid)), weir_server_same:mailbox()}
         end}
@@ -185,9 +185,9 @@ options(_) ->
     weir_server_same:check_all([
         {Given, fun(S) ->
             {ok, Pid} = S:start(?P, fun() -> {ok, #{}} end, Given),
-            pong = S:call(Pid, ?P:answer(pong)),
-            {ok, Log} = sys:log(Pid, get),
-            Statistics = sys:statistics(Pid, get),
+            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
+            {ok, Log} = sys:log(Pid, get, wait_ms()),
+            Statistics = sys:statistics(Pid, get, wait_ms()),
             {Log, element(1, Statistics), is_list(element(2, Statistics)), S:stop(Pid)}
         end}
      || Given <- Options
@@ -263,9 +263,9 @@ enters(_) ->
     weir_server_same:check_all([
         {What, fun(S) ->
             {ok, Pid} = entering(fun() -> Enter(S) end),
-            State = S:call(Pid, state),
-            {status, Pid, Mod, [_, running, Parent, _, Shown]} = sys:get_status(Pid),
-            Log = sys:log(Pid, get),
+            State = S:call(Pid, state, wait_ms()),
+            {status, Pid, Mod, [_, running, Parent, _, Shown]} = sys:get_status(Pid, wait_ms()),
+            Log = sys:log(Pid, get, wait_ms()),
             {State, Mod, Parent =:= self(), Shown, Log, S:stop(an_entered_name)}
         end}
      || {What, Enter} <-
@@ -281,11 +281,11 @@ enters_with_action(_) ->
         {Action, fun(S) ->
             {ok, Pid} = entering(fun() -> S:enter_loop(?P, [], #{}, Action) end),
             case Action of
-                0 -> until(fun() -> sys:get_state(Pid) =/= #{} end);
+                0 -> until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end);
                 hibernate -> until(fun() -> is_hibernated(Pid) end);
                 _ -> ok
             end,
-            {S:call(Pid, state), S:stop(Pid)}
+            {S:call(Pid, state, wait_ms()), S:stop(Pid)}
         end}
      || Action <- [0, 60000, infinity, hibernate, {continue, on}]
     ]),
@@ -346,8 +346,8 @@ ancestors(_) ->
             _ = Registered andalso register(a_parent_name, self()),
             Result = start(S, F, Name, ?P, fun() -> {ok, #{}} end, []),
             Pid = pid(Result),
-            Ancestors = S:call(Pid, fun(_, State) -> {reply, get('$ancestors'), State} end),
-            {status, Pid, _, [_, _, Parent | _]} = sys:get_status(Pid),
+            Ancestors = S:call(Pid, fun(_, State) -> {reply, get('$ancestors'), State} end, wait_ms()),
+            {status, Pid, _, [_, _, Parent | _]} = sys:get_status(Pid, wait_ms()),
             unlink(Pid),
             {Ancestors, [A =:= self() || A <- Ancestors], Parent =:= self(), Parent =:= Pid, S:stop(Pid)}
         end}
@@ -375,7 +375,7 @@ killed_in_init(_) ->
 %% init_it/6 is what gen calls, with the options as they were given.
 started_by_gen(_) ->
     {ok, Pid} = gen:start(weir_server, nolink, {local, a_start_name}, ?P, fun() -> {ok, #{}} end, [{drain, 5}]),
-    ?assertEqual(#{}, weir_server:call(a_start_name, state)),
+    ?assertEqual(#{}, weir_server:call(a_start_name, state, wait_ms())),
     ok = weir_server:stop(Pid),
     ?assertEqual(
         {error, {bad_option, drain, 0}},
@@ -388,7 +388,7 @@ name_as_option(_) ->
     [
         begin
             Pid = pid(weir_server:F(?P, fun() -> {ok, #{}} end, Options)),
-            ?assertEqual(#{}, weir_server:call(Ref, state)),
+            ?assertEqual(#{}, weir_server:call(Ref, state, wait_ms())),
             ?assertEqual(
                 {error, {already_started, Pid}}, weir_server:F(?P, fun() -> {ok, #{}} end, #{name => Given})
             ),
@@ -417,7 +417,7 @@ name_as_option(_) ->
 
 init_with_backoff(_) ->
     {ok, Pid} = weir_server:start(?P, fun() -> {ok, #{}, 60000, {backoff, 1000, 500, 2000}} end, []),
-    ?assertEqual(#{}, weir_server:call(Pid, state)),
+    ?assertEqual(#{}, weir_server:call(Pid, state, wait_ms())),
     ok = weir_server:stop(Pid),
     [
         ?assertEqual({error, {bad_return_value, Bad}}, weir_server:start(?P, fun() -> Bad end, []))
@@ -439,7 +439,7 @@ init_as_another(_) ->
             %% It has no handle_continue/2.
             receive {'DOWN', Ref, process, Pid, {undef, [{weir_server_minimal, handle_continue, _, _} | _]}} -> ok end,
             {ok, Another} = weir_server:start(?P, Becomes(infinity), []),
-            ?assertEqual(ok, weir_server:call(Another, ping)),
+            ?assertEqual(ok, weir_server:call(Another, ping, wait_ms())),
             ok = weir_server:stop(Another)
         end
      || Backoff <- [undefined, {backoff, 1000, 1000, 1000}]

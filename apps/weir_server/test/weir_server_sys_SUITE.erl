@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1]).
+-import(weir_kit, [until/1, wait_ms/0]).
 
 -define(P, weir_server_puppet).
 
@@ -33,12 +33,12 @@ result(Fun) ->
 
 states(_) ->
     weir_server_same:check_all([
-        {Name, fun(S) -> with(S, fun(Pid) -> _ = First(Pid), [Do(Pid), sys:get_state(Pid)] end) end}
-     || {When, First} <- [{running, fun(_) -> ok end}, {suspended, fun sys:suspend/1}],
+        {Name, fun(S) -> with(S, fun(Pid) -> _ = First(Pid), [Do(Pid), sys:get_state(Pid, wait_ms())] end) end}
+     || {When, First} <- [{running, fun(_) -> ok end}, {suspended, fun(Pid) -> sys:suspend(Pid, wait_ms()) end}],
         {What, Do} <- [
-            {replace, fun(Pid) -> sys:replace_state(Pid, fun(State) -> State#{new => x} end) end},
-            {raise, fun(Pid) -> result(fun() -> sys:replace_state(Pid, fun(_) -> error(oops) end) end) end},
-            {throw, fun(Pid) -> result(fun() -> sys:replace_state(Pid, fun(_) -> throw(oops) end) end) end}
+            {replace, fun(Pid) -> sys:replace_state(Pid, fun(State) -> State#{new => x} end, wait_ms()) end},
+            {raise, fun(Pid) -> result(fun() -> sys:replace_state(Pid, fun(_) -> error(oops) end, wait_ms()) end) end},
+            {throw, fun(Pid) -> result(fun() -> sys:replace_state(Pid, fun(_) -> throw(oops) end, wait_ms()) end) end}
         ],
         Name <- [{When, What}]
     ]).
@@ -55,14 +55,14 @@ status(_) ->
     ],
     weir_server_same:check_all([
         {{Mod, State, When}, fun(S) ->
-            with(S, Mod, State, fun(Pid) -> _ = First(Pid), dictionary_sorted(sys:get_status(Pid)) end)
+            with(S, Mod, State, fun(Pid) -> _ = First(Pid), dictionary_sorted(sys:get_status(Pid, wait_ms())) end)
         end}
      || {Mod, State} <- Formats,
         {When, First} <- [
             {running, fun(_) -> ok end},
-            {suspended, fun sys:suspend/1},
-            {called, fun(Pid) -> pong = gen_server:call(Pid, ?P:answer(pong)) end},
-            {resumed, fun(Pid) -> [sys:suspend(Pid), sys:resume(Pid)] end}
+            {suspended, fun(Pid) -> sys:suspend(Pid, wait_ms()) end},
+            {called, fun(Pid) -> pong = gen_server:call(Pid, ?P:answer(pong), wait_ms()) end},
+            {resumed, fun(Pid) -> [sys:suspend(Pid, wait_ms()), sys:resume(Pid, wait_ms())] end}
         ]
     ]).
 
@@ -73,8 +73,8 @@ status_of_names(_) ->
     weir_server_same:check_all([
         {Name, fun(S) ->
             {ok, Pid} = S:start_link(Name, ?P, fun() -> {ok, #{}} end, [{debug, [{log, 5}]}]),
-            pong = S:call(Pid, ?P:answer(pong)),
-            Status = sys:get_status(Way(Name, Pid)),
+            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
+            Status = sys:get_status(Way(Name, Pid), wait_ms()),
             unlink(Pid),
             {dictionary_sorted(Status), S:stop(Pid)}
         end}
@@ -85,16 +85,16 @@ status_of_names(_) ->
 suspended(_) ->
     weir_server_same:check(fun(S) ->
         with(S, fun(Pid) ->
-            ok = sys:suspend(Pid),
+            ok = sys:suspend(Pid, wait_ms()),
             S:cast(Pid, fun(State) -> {noreply, State#{cast => done}} end),
             Pid ! an_info,
             Request = S:send_request(Pid, state),
             Early = S:wait_response(Request, 0),
-            Before = sys:get_state(Pid),
+            Before = sys:get_state(Pid, wait_ms()),
             Timeout = result(fun() -> S:call(Pid, state, 1) end),
-            ok = sys:suspend(Pid),
-            ok = sys:resume(Pid),
-            {Early, Before, normal_call(Timeout), S:receive_response(Request, infinity), S:call(Pid, state)}
+            ok = sys:suspend(Pid, wait_ms()),
+            ok = sys:resume(Pid, wait_ms()),
+            {Early, Before, normal_call(Timeout), S:receive_response(Request, infinity), S:call(Pid, state, wait_ms())}
         end)
     end).
 
@@ -113,43 +113,43 @@ code_changes(_) ->
     weir_server_same:check_all([
         {{Kind, OldVsn}, fun(S) ->
             with(S, ?P, #{code_change => Change}, fun(Pid) ->
-                Running = result(fun() -> sys:change_code(Pid, ?P, OldVsn, extra) end),
-                ok = sys:suspend(Pid),
+                Running = result(fun() -> sys:change_code(Pid, ?P, OldVsn, extra, wait_ms()) end),
+                ok = sys:suspend(Pid, wait_ms()),
                 S:cast(Pid, fun(State) -> {noreply, State#{cast => done}} end),
-                Changed = result(fun() -> sys:change_code(Pid, ?P, OldVsn, extra) end),
-                ok = sys:resume(Pid),
-                {Running, Changed, S:call(Pid, state)}
+                Changed = result(fun() -> sys:change_code(Pid, ?P, OldVsn, extra, wait_ms()) end),
+                ok = sys:resume(Pid, wait_ms()),
+                {Running, Changed, S:call(Pid, state, wait_ms())}
             end)
         end}
      || {Kind, Change} <- Changes, OldVsn <- ["1", {down, "2"}, undefined]
     ]),
     weir_server_same:check(fun(S) ->
         {ok, Pid} = S:start(weir_server_minimal, [], []),
-        ok = sys:suspend(Pid),
-        Changed = sys:change_code(Pid, weir_server_minimal, "1", extra),
-        ok = sys:resume(Pid),
-        {Changed, S:call(Pid, ping), S:stop(Pid)}
+        ok = sys:suspend(Pid, wait_ms()),
+        Changed = sys:change_code(Pid, weir_server_minimal, "1", extra, wait_ms()),
+        ok = sys:resume(Pid, wait_ms()),
+        {Changed, S:call(Pid, ping, wait_ms()), S:stop(Pid)}
     end).
 
 %% What happens in the server between two looks of `sys'.
 life(S, Pid) ->
-    pong = S:call(Pid, ?P:answer(pong)),
-    pong = S:call(Pid, fun(From, State) -> S:reply(From, pong), {noreply, State} end),
+    pong = S:call(Pid, ?P:answer(pong), wait_ms()),
+    pong = S:call(Pid, fun(From, State) -> S:reply(From, pong), {noreply, State} end, wait_ms()),
     S:cast(Pid, fun(State) -> {noreply, State#{cast => done}} end),
     Pid ! fun(State) -> {noreply, State, 60000} end,
     Pid ! an_info,
     S:cast(Pid, fun(State) -> {noreply, State, {continue, on}} end),
-    pong = S:call(Pid, fun(_, State) -> {reply, pong, State, {continue, again}} end),
-    pong = S:call(Pid, fun(_, State) -> throw({reply, pong, State}) end).
+    pong = S:call(Pid, fun(_, State) -> {reply, pong, State, {continue, again}} end, wait_ms()),
+    pong = S:call(Pid, fun(_, State) -> throw({reply, pong, State}) end, wait_ms()).
 
 statistics(_) ->
     weir_server_same:check(fun(S) ->
         with(S, fun(Pid) ->
-            None = sys:statistics(Pid, get),
-            ok = sys:statistics(Pid, true),
+            None = sys:statistics(Pid, get, wait_ms()),
+            ok = sys:statistics(Pid, true, wait_ms()),
             life(S, Pid),
-            {ok, Statistics} = sys:statistics(Pid, get),
-            ok = sys:statistics(Pid, false),
+            {ok, Statistics} = sys:statistics(Pid, get, wait_ms()),
+            ok = sys:statistics(Pid, false, wait_ms()),
             {None, [S1 || {Key, _} = S1 <- Statistics, lists:member(Key, [messages_in, messages_out])]}
         end)
     end).
@@ -158,12 +158,12 @@ logs(_) ->
     weir_server_same:check_all([
         {Flag, fun(S) ->
             with(S, fun(Pid) ->
-                ok = sys:log(Pid, Flag),
+                ok = sys:log(Pid, Flag, wait_ms()),
                 life(S, Pid),
-                Log = sys:log(Pid, get),
-                ok = sys:log(Pid, false),
+                Log = sys:log(Pid, get, wait_ms()),
+                ok = sys:log(Pid, false, wait_ms()),
                 life(S, Pid),
-                {Log, sys:log(Pid, get)}
+                {Log, sys:log(Pid, get, wait_ms())}
             end)
         end}
      || Flag <- [true, {true, 3}, {true, 100}]
@@ -173,9 +173,9 @@ log_to_file(Config) ->
     File = filename:join(?config(priv_dir, Config), "sys.log"),
     weir_server_same:check(fun(S) ->
         with(S, fun(Pid) ->
-            ok = sys:log_to_file(Pid, File),
+            ok = sys:log_to_file(Pid, File, wait_ms()),
             life(S, Pid),
-            ok = sys:log_to_file(Pid, false),
+            ok = sys:log_to_file(Pid, false, wait_ms()),
             {ok, Text} = file:read_file(File),
             without_funs(binary_to_list(Text))
         end)
@@ -192,8 +192,8 @@ traces(_) ->
             group_leader(Self, self()),
             {ok, Pid} = S:start({local, a_traced_name}, ?P, fun() -> {ok, #{}} end, [{debug, [trace]}]),
             life(S, Pid),
-            ok = sys:no_debug(Pid),
-            pong = S:call(Pid, ?P:answer(pong)),
+            ok = sys:no_debug(Pid, wait_ms()),
+            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
             ok = S:stop(Pid)
         end),
         without_funs(printed(Starter, Ref))
@@ -218,12 +218,12 @@ installs(_) ->
         Self = self(),
         Note = fun(Seen, Event, Name) -> Self ! {Name, Event}, [Event | Seen] end,
         with(S, fun(Pid) ->
-            ok = sys:install(Pid, {Note, []}),
+            ok = sys:install(Pid, {Note, []}, wait_ms()),
             life(S, Pid),
-            ok = sys:remove(Pid, Note),
-            pong = S:call(Pid, ?P:answer(pong)),
-            ok = sys:install(Pid, {an_id, fun(_, _, _) -> done end, []}),
-            pong = S:call(Pid, ?P:answer(pong)),
+            ok = sys:remove(Pid, Note, wait_ms()),
+            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
+            ok = sys:install(Pid, {an_id, fun(_, _, _) -> done end, []}, wait_ms()),
+            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
             weir_server_same:mailbox()
         end)
     end).
@@ -236,10 +236,10 @@ terminates(_) ->
             {ok, Pid} = S:start(?P, fun() -> {ok, State} end, []),
             Ref = monitor(process, Pid),
             _ = First(Pid),
-            ok = sys:terminate(Pid, Reason),
+            ok = sys:terminate(Pid, Reason, wait_ms()),
             receive {'DOWN', Ref, process, Pid, Down} -> {Down, weir_server_same:mailbox()} end
         end}
-     || {When, First} <- [{running, fun(_) -> ok end}, {suspended, fun sys:suspend/1}],
+     || {When, First} <- [{running, fun(_) -> ok end}, {suspended, fun(Pid) -> sys:suspend(Pid, wait_ms()) end}],
         Reason <- [normal, shutdown, oops]
     ]).
 
@@ -254,7 +254,7 @@ unknown_messages(_) ->
             %% These are no system messages.
             Pid ! {system, x},
             Pid ! {'EXIT', self(), no_exit_of_the_parent},
-            {Ask(what_is_this), Ask({debug, {statistics, get}}), S:call(Pid, state)}
+            {Ask(what_is_this), Ask({debug, {statistics, get}}), S:call(Pid, state, wait_ms())}
         end)
     end).
 
@@ -263,8 +263,8 @@ waits_again(_) ->
     weir_server_same:check(fun(S) ->
         with(S, fun(Pid) ->
             S:cast(Pid, fun(State) -> {noreply, State, 1} end),
-            until(fun() -> sys:get_state(Pid) =/= #{} end),
-            sys:get_state(Pid)
+            until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
+            sys:get_state(Pid, wait_ms())
         end)
     end).
 
@@ -278,13 +278,14 @@ hibernated(_) ->
             Hibernated = fun() -> until(fun() -> is_hibernated(Pid) end) end,
             S:cast(Pid, fun(State) -> {noreply, State, hibernate} end),
             Hibernated(),
-            State = sys:get_state(Pid),
+            State = sys:get_state(Pid, wait_ms()),
             Hibernated(),
-            ok = sys:suspend(Pid),
+            ok = sys:suspend(Pid, wait_ms()),
             Hibernated(),
             S:cast(Pid, fun(St) -> {noreply, St#{cast => done}} end),
-            ok = sys:resume(Pid),
-            {State, S:call(Pid, state), S:call(Pid, fun(_, St) -> {reply, x, St, hibernate} end), Hibernated()}
+            ok = sys:resume(Pid, wait_ms()),
+            Hibernate = fun(_, St) -> {reply, x, St, hibernate} end,
+            {State, S:call(Pid, state, wait_ms()), S:call(Pid, Hibernate, wait_ms()), Hibernated()}
         end)
     end).
 
@@ -293,13 +294,15 @@ timeouts(_) ->
         {{Way, Time}, fun(S) ->
             with(S, fun(Pid) ->
                 Ask(S, Pid, Time),
-                until(fun() -> sys:get_state(Pid) =/= #{} end),
-                {sys:get_state(Pid), S:call(Pid, state)}
+                until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
+                {sys:get_state(Pid, wait_ms()), S:call(Pid, state, wait_ms())}
             end)
         end}
      || {Way, Ask} <- [
-            {call, fun(S, Pid, Time) -> S:call(Pid, fun(_, State) -> {reply, ok, State, Time} end) end},
-            {later, fun(S, Pid, Time) -> S:call(Pid, fun(F, St) -> S:reply(F, ok), {noreply, St, Time} end) end},
+            {call, fun(S, Pid, Time) -> S:call(Pid, fun(_, State) -> {reply, ok, State, Time} end, wait_ms()) end},
+            {later, fun(S, Pid, Time) ->
+                S:call(Pid, fun(F, St) -> S:reply(F, ok), {noreply, St, Time} end, wait_ms())
+            end},
             {cast, fun(S, Pid, Time) -> S:cast(Pid, fun(State) -> {noreply, State, Time} end) end},
             {info, fun(_, Pid, Time) -> Pid ! fun(State) -> {noreply, State, Time} end end},
             {continue, fun(S, Pid, Time) ->
@@ -312,10 +315,10 @@ timeouts(_) ->
     weir_server_same:check(fun(S) ->
         with(S, fun(Pid) ->
             S:cast(Pid, fun(State) -> {noreply, State, 60000} end),
-            State = S:call(Pid, state),
+            State = S:call(Pid, state, wait_ms()),
             Pid ! fun(St) -> {noreply, St, 0} end,
-            until(fun() -> sys:get_state(Pid) =/= #{} end),
-            {State, S:call(Pid, state)}
+            until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end),
+            {State, S:call(Pid, state, wait_ms())}
         end)
     end).
 
@@ -324,9 +327,9 @@ hibernates(_) ->
         {{After, Action}, fun(S) ->
             {ok, Pid} = S:start(?P, fun() -> {ok, #{}, Action} end, [{hibernate_after, After}]),
             until(fun() -> is_hibernated(Pid) end),
-            pong = S:call(Pid, ?P:answer(pong)),
+            pong = S:call(Pid, ?P:answer(pong), wait_ms()),
             until(fun() -> is_hibernated(Pid) end),
-            {S:call(Pid, state), S:stop(Pid)}
+            {S:call(Pid, state, wait_ms()), S:stop(Pid)}
         end}
      || After <- [0, 1], Action <- [infinity, hibernate, {continue, on}, 0, 1]
     ]).
@@ -341,10 +344,10 @@ newer_actions(_) ->
             with(S, fun(Pid) ->
                 S:cast(Pid, fun(State) -> {noreply, State, Action} end),
                 case Expected of
-                    Comes -> until(fun() -> sys:get_state(Pid) =/= #{} end);
+                    Comes -> until(fun() -> sys:get_state(Pid, wait_ms()) =/= #{} end);
                     _ -> ok
                 end,
-                S:call(Pid, state)
+                S:call(Pid, state, wait_ms())
             end)
         end)
      || {Expected, Actions} <- [
@@ -398,7 +401,7 @@ dictionary(_) ->
     weir_server_same:check(fun(S) ->
         with(S, fun(Pid) ->
             life(S, Pid),
-            S:call(Pid, fun(_, State) -> {reply, lists:sort(get()), State} end)
+            S:call(Pid, fun(_, State) -> {reply, lists:sort(get()), State} end, wait_ms())
         end)
     end).
 

@@ -8,7 +8,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [queue_len/1, take_messages/0, until/1]).
+-import(weir_kit, [queue_len/1, take_messages/0, until/1, wait_ms/0]).
 -import(weir_server_loop_lib, [
     start/2, start/3, stop/1, while_held/2, push/1, ask/3, info/1, settle/1, events/1, down/2, next/0, is_hibernated/1
 ]).
@@ -90,7 +90,7 @@ message_cancels(_) ->
             stop(Pid)
         end
      || Action <- long(), Send <- [fun(P) -> P ! hello end, fun(P) -> gen_server:cast(P, hello) end,
-         fun(P) -> gen_server:call(P, hello) end]
+         fun(P) -> gen_server:call(P, hello, wait_ms()) end]
     ].
 
 %% A message that is there already is one that arrives in time.
@@ -182,11 +182,11 @@ system_messages_do_not_cancel(_) ->
     ].
 
 ask_until(Pid, Event) ->
-    #{} = sys:get_state(Pid),
+    #{} = sys:get_state(Pid, wait_ms()),
     #{} = info(Pid),
-    {ok, no_statistics} = sys:statistics(Pid, get),
-    ok = sys:suspend(Pid),
-    ok = sys:resume(Pid),
+    {ok, no_statistics} = sys:statistics(Pid, get, wait_ms()),
+    ok = sys:suspend(Pid, wait_ms()),
+    ok = sys:resume(Pid, wait_ms()),
     receive
         Event -> ok
     after 1 -> ask_until(Pid, Event)
@@ -241,7 +241,7 @@ suspended_over(Ms) ->
     Pid = start(weir_server_probe, []),
     act(Pid, {timeout, Ms, late}),
     {cast, act} = next(),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, wait_ms()),
     receive
         %% On a busy machine the time may be over before it is suspended.
         {info, late} ->
@@ -250,7 +250,7 @@ suspended_over(Ms) ->
     after 0 ->
         ok = until(fun() -> queue_len(Pid) =:= 1 end),
         weir_server_loop_lib:none_of(fun(_) -> true end),
-        ok = sys:resume(Pid),
+        ok = sys:resume(Pid, wait_ms()),
         ?assertEqual({info, late}, next()),
         stop(Pid)
     end.
@@ -271,7 +271,7 @@ hibernates(_) ->
     Pid = start(weir_server_probe, []),
     act(Pid, {hibernate, ?HOUR, never}),
     ok = until(fun() -> is_hibernated(Pid) end),
-    ?assertEqual(hello, gen_server:call(Pid, hello)),
+    ?assertEqual(hello, gen_server:call(Pid, hello, wait_ms())),
     %% The call has ended both the sleep and the wait.
     ?assertNot(is_hibernated(Pid)),
     stop(Pid).
@@ -314,10 +314,10 @@ system_message_while_asleep(_) ->
             Ask()
         end
      || Ask <- [
-            fun() -> sys:get_state(Pid) end,
+            fun() -> sys:get_state(Pid, wait_ms()) end,
             fun() -> info(Pid) end,
-            fun() -> sys:statistics(Pid, get) end,
-            fun() -> sys:suspend(Pid), sys:resume(Pid) end
+            fun() -> sys:statistics(Pid, get, wait_ms()) end,
+            fun() -> sys:suspend(Pid, wait_ms()), sys:resume(Pid, wait_ms()) end
         ]
     ],
     ok = until(fun() -> is_hibernated(Pid) end),
@@ -331,7 +331,7 @@ hibernate_after_and_timeout(_) ->
     ?assertEqual([{cast, act}], events({info, late})),
     act(Pid, {timeout, ?HOUR, never}),
     ok = until(fun() -> is_hibernated(Pid) end),
-    #{} = sys:get_state(Pid),
+    #{} = sys:get_state(Pid, wait_ms()),
     ok = until(fun() -> is_hibernated(Pid) end),
     Pid ! last,
     ?assertEqual([{cast, act}], events({info, last})),
@@ -362,7 +362,10 @@ from_continue(_) ->
     ),
     ?assertEqual([{cast, first}, {continue, second}], events({info, third})),
     ?assertEqual(
-        reply, gen_server:call(Pid, {do, call, fun(_, State) -> {reply, reply, State, {timeout, 1, after_reply}} end})
+        reply,
+        gen_server:call(
+            Pid, {do, call, fun(_, State) -> {reply, reply, State, {timeout, 1, after_reply}} end}, wait_ms()
+        )
     ),
     ?assertEqual([{call, call}], events({info, after_reply})),
     stop(Pid).
@@ -417,7 +420,7 @@ timeout_in_batches(_) ->
 become(_) ->
     Pid = start(weir_server_probe, []),
     gen_server:cast(Pid, {do, change, fun(_, State) -> {become, weir_server_probe_batch, State} end}),
-    ?assertEqual(hello, gen_server:call(Pid, hello)),
+    ?assertEqual(hello, gen_server:call(Pid, hello, wait_ms())),
     Pid ! last,
     ?assertEqual([{cast, change}, {batch, [{call, hello}]}], events({batch, [{info, last}]})),
     gen_server:cast(Pid, {do, back, fun(_, State) -> {become, weir_server_probe, State} end}),
@@ -484,7 +487,7 @@ become_not_loaded(_) ->
     Pid = start(weir_server_probe, []),
     Ref = monitor(process, Pid),
     gen_server:cast(Pid, {do, change, fun(_, State) -> {become, weir_server_no_such_module, State} end}),
-    #{} = sys:get_state(Pid),
+    #{} = sys:get_state(Pid, wait_ms()),
     gen_server:cast(Pid, x),
     ?assertMatch({undef, [{weir_server_no_such_module, handle_cast, _, _} | _]}, down(Ref, Pid)).
 

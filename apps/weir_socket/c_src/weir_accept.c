@@ -9,6 +9,7 @@
 #include "weir_accept.h"
 
 #include "weir_close.h"
+#include "weir_hook.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -23,6 +24,16 @@ static bool is_passing(int error)
     default:
         return false;
     }
+}
+
+/* Takes a connection out of the queue of the kernel. Returns its descriptor, or -1 with errno. */
+static int take_connection(const struct weir_sock *listener)
+{
+    if (WEIR_FAILS("accept")) {
+        errno = ECONNABORTED;
+        return -1;
+    }
+    return accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 }
 
 /* The kernel gives all options of the listening socket to the connection, but this one. */
@@ -84,7 +95,7 @@ void weir_accept_run(struct weir_call *call, struct weir_sock *sock)
             continue;
         }
         call->messages -= WEIR_CALL_MESSAGES_PER_ACCEPT;
-        int error = 0, fd = accept4(sock->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int error = 0, fd = take_connection(sock);
         if (fd >= 0) {
             ERL_NIF_TERM term = adopt(call, sock, fd, &first->pid, &error);
             if (term) weir_waits_answer(call, &sock->rx.waits, weir_ok(call->build, term));

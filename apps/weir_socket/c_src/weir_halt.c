@@ -64,7 +64,12 @@ static void flush_socks(struct weir_sock **socks, size_t count)
 
     if (!unsent || !polls) return;
     for (size_t i = 0; i < count; i++) {
-        int linger = weir_sock_linger(socks[i]);
+        int linger = -1;
+        /* A thread that holds the lock may have stopped. */
+        if (pthread_mutex_trylock(&socks[i]->tx.lock) == 0) {
+            linger = weir_sock_linger(socks[i]);
+            pthread_mutex_unlock(&socks[i]->tx.lock);
+        }
         int64_t limit = linger < 0 ? WEIR_FLUSH_MS : (int64_t)linger * 1000;
         unsent[i] = (struct unsent){.sock = socks[i], .progress = now, .deadline = now + limit};
     }

@@ -116,7 +116,7 @@ NIF(nif_accept)
     SOCK(sock);
     CALL(call);
     if (!enif_is_ref(env, argv[1])) return enif_make_badarg(env);
-    return weir_accept(&call, sock, argv[1]);
+    return or_ask(&call, sock, weir_accept(&call, sock, argv[1]));
 }
 
 NIF(nif_close_dirty)
@@ -480,10 +480,19 @@ NIF(nif_members)
 
 /* ---------------------------------------------------------------- the library */
 
+/*
+ * Writes the variables of this library once. An upgrade may load the same library a second time, while calls of the
+ * version before read the variables. The runtime makes one load or upgrade at a time.
+ */
 static void load_statics(ErlNifEnv *env)
 {
+    static bool loaded;
+
+    if (loaded) return;
+    loaded = true;
     weir_atoms_load(env);
     weir_opt_load(env);
+    weir_watch_load_atoms(env);
 }
 
 static int load(ErlNifEnv *env, void **priv, ERL_NIF_TERM info)

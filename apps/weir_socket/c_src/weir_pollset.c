@@ -49,7 +49,8 @@ void weir_pollset_release(struct weir_pollset *pollset)
 bool weir_pollsets_upgrade(struct weir_shared *old)
 {
     if (old->layout != WEIR_LAYOUT) return false;
-    shared = old;
+    /* Calls of the version before may read the variable of the same library. */
+    if (shared != old) shared = old;
     shared->users++;
     return true;
 }
@@ -236,15 +237,6 @@ struct weir_sock *weir_pollset_member(struct weir_pollset *pollset, uint32_t num
     return sock;
 }
 
-ERL_NIF_TERM weir_pollset_retire(struct weir_pollset *pollset)
-{
-    weir_lock(&pollset->lock);
-    pollset->served = false;
-    pollset->retired = true;
-    weir_unlock(&pollset->lock);
-    return weir_am_ok;
-}
-
 /* ---------------------------------------------------------------- the list */
 
 void weir_pollset_list(struct weir_pollset *pollset, struct weir_sock *sock)
@@ -264,6 +256,23 @@ struct weir_sock *weir_pollset_take_listed(struct weir_pollset *pollset)
     pollset->listed--;
     sock->listed = false;
     return sock;
+}
+
+/*
+ * The list has a reference to each of its sockets, and no poller will take them out. Pollers have ended before the
+ * application has, so the set is in no poll.
+ */
+ERL_NIF_TERM weir_pollset_retire(struct weir_pollset *pollset)
+{
+    weir_lock(&pollset->lock);
+    pollset->served = false;
+    pollset->retired = true;
+    weir_unlock(&pollset->lock);
+    if (!atomic_flag_test_and_set(&pollset->polling)) {
+        while (pollset->listed > 0) enif_release_resource(weir_pollset_take_listed(pollset));
+        atomic_flag_clear(&pollset->polling);
+    }
+    return weir_am_ok;
 }
 
 /* ---------------------------------------------------------------- information */

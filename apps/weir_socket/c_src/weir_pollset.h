@@ -45,7 +45,7 @@ struct weir_shared {
  * To be raised whenever a structure of weir_sock.h, weir_pollset.h, weir_slot.h, weir_wait.h, weir_delivery.h or
  * weir_frame.h changes, or that of weir_watch.c.
  */
-#define WEIR_LAYOUT 4
+#define WEIR_LAYOUT 5
 
 /* Sockets served in a turn: enough to share the calls among many, few enough that the last does not wait long. */
 #define WEIR_POLL_BATCH 64

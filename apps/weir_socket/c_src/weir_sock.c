@@ -1,6 +1,7 @@
 /* The socket. See weir_sock.h. */
 #include "weir_sock.h"
 
+#include "weir_hook.h"
 #include "weir_view.h"
 
 #include <errno.h>
@@ -29,8 +30,11 @@ static void destroy(ErlNifEnv *env, void *object)
 int weir_sock_load(ErlNifEnv *env, ErlNifResourceDown *down)
 {
     ErlNifResourceTypeInit init = {.dtor = destroy, .down = down};
-    type = enif_open_resource_type_x(env, "socket", &init, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
-    return type != NULL;
+    ErlNifResourceType *opened =
+        enif_open_resource_type_x(env, "socket", &init, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
+    /* Calls of the version before may read the type of the same library. */
+    if (opened != type) type = opened;
+    return opened != NULL;
 }
 
 struct weir_sock *weir_sock_get(ErlNifEnv *env, ERL_NIF_TERM term)
@@ -42,6 +46,39 @@ struct weir_sock *weir_sock_get(ErlNifEnv *env, ERL_NIF_TERM term)
 ERL_NIF_TERM weir_sock_none(ErlNifEnv *env, ERL_NIF_TERM term)
 {
     return enif_is_ref(env, term) ? weir_refusal(env, weir_am_closed) : enif_make_badarg(env);
+}
+
+/*
+ * Gives a new socket its slot and the monitor of its owner. Returns 0, or an errno with the socket closed and without a
+ * slot.
+ *
+ * From the slot on, other threads find the socket: the stop of the application, and `down' if the owner dies. Both wait
+ * for the locks, so each finds the socket with its monitor, or closed. The caller closes the descriptor of a socket
+ * that was not entered.
+ */
+static int enter(ErlNifEnv *env, struct weir_sock *sock)
+{
+    weir_lock(&sock->rx.lock);
+    weir_lock(&sock->tx.lock);
+    int error = weir_pollset_enter(sock->pollset, sock, &sock->slot);
+    if (!error) {
+        /* The reference of the slot. */
+        enif_keep_resource(sock);
+        WEIR_PAUSE("new");
+        sock->monitored = enif_monitor_process(env, sock, &sock->owner, &sock->monitor) == 0;
+        if (!sock->monitored) {
+            weir_pollset_leave(sock->pollset, sock->slot);
+            enif_release_resource(sock);
+            error = ESRCH;
+        }
+    }
+    if (error) {
+        sock->state = WEIR_CLOSED;
+        sock->fd = -1;
+    }
+    weir_unlock(&sock->tx.lock);
+    weir_unlock(&sock->rx.lock);
+    return error;
 }
 
 struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, bool lent, int domain, enum weir_state state, int policy,
@@ -73,26 +110,8 @@ struct weir_sock *weir_sock_new(ErlNifEnv *env, int fd, bool lent, int domain, e
     atomic_fetch_add_explicit(&pollset->shared->resources, 1, memory_order_relaxed);
     if (delivery) sock->delivery = *delivery;
     else weir_delivery_init(&sock->delivery);
-    *error = weir_pollset_enter(pollset, sock, &sock->slot);
-    if (*error) {
-        enif_release_resource(sock);
-        return NULL;
-    }
-    /* The slot's reference; the one from above is the caller's. */
-    enif_keep_resource(sock);
-    /*
-     * If the owner dies from here on, `down' waits for the lock, and then finds the monitor; it takes that away, and
-     * gives the slot's reference back, so what was decided under the lock is not asked of the socket again.
-     */
-    weir_lock(&sock->rx.lock);
-    bool monitored = enif_monitor_process(env, sock, owner, &sock->monitor) == 0;
-    sock->monitored = monitored;
-    weir_unlock(&sock->rx.lock);
-    *error = monitored ? 0 : ESRCH;
-    if (monitored) return sock;
-
-    weir_pollset_leave(pollset, sock->slot);
-    enif_release_resource(sock);
+    *error = enter(env, sock);
+    if (!*error) return sock;
     enif_release_resource(sock);
     return NULL;
 }

@@ -10,15 +10,13 @@
 #define FEW 64
 
 struct weir_watch {
-    /* The next one, and the link that leads to this one. */
+    /* rx of the socket: the next monitor, and the link that leads to this one. */
     struct weir_watch *next, **at;
-    /* Constant. */
+    pthread_mutex_t lock;
+    /* The lock. A reference as long as the monitor is in the list; then NULL, for good. */
     struct weir_sock *sock;
+    /* Constant. */
     ErlNifPid pid;
-    /* rx of the socket. A watch that is not in a list never comes into one again. */
-    bool listed;
-    /* It has a reference to the socket, until it is destroyed itself. */
-    bool holds;
 };
 
 static ErlNifResourceType *type;
@@ -29,30 +27,69 @@ static void destroy(ErlNifEnv *env, void *object)
 {
     struct weir_watch *watch = object;
     (void)env;
-    if (watch->holds) enif_release_resource(watch->sock);
+    pthread_mutex_destroy(&watch->lock);
 }
 
 int weir_watch_load(ErlNifEnv *env)
 {
     ErlNifResourceTypeInit init = {.dtor = destroy};
-    type = enif_open_resource_type_x(env, "monitor", &init, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
-    am_down = enif_make_atom(env, "DOWN");
-    am_socket = enif_make_atom(env, "socket");
-    return type != NULL;
+    ErlNifResourceType *opened =
+        enif_open_resource_type_x(env, "monitor", &init, ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER, NULL);
+    /* Calls of the version before may read the type of the same library. */
+    if (opened != type) type = opened;
+    return opened != NULL;
 }
 
-/* Takes it out of the list; the list's reference is the caller's then. */
-static void unlist(struct weir_watch *watch)
+void weir_watch_load_atoms(ErlNifEnv *env)
 {
-    *watch->at = watch->next;
-    if (watch->next) watch->next->at = watch->at;
-    watch->listed = false;
-    watch->sock->watch_count--;
+    am_down = enif_make_atom(env, "DOWN");
+    am_socket = enif_make_atom(env, "socket");
 }
 
 /*
- * Looked for when the list is twice as long as it was after the last time: so it has as many places as alive processes
- * twice over, and some, and each new monitor pays for one look.
+ * Puts the monitor into the list, which takes a reference to it, and gives the monitor a reference to the socket. rx is
+ * held.
+ */
+static void list(struct weir_sock *sock, struct weir_watch *watch)
+{
+    watch->next = sock->watches;
+    watch->at = &sock->watches;
+    if (watch->next) watch->next->at = &watch->next;
+    sock->watches = watch;
+    sock->watch_count++;
+    watch->sock = sock;
+    enif_keep_resource(sock);
+    enif_keep_resource(watch);
+}
+
+/*
+ * Takes the monitor out of the list, and gives its reference to the socket back. The caller gets the reference of the
+ * list to the monitor, and has a reference to the socket. rx is held.
+ */
+static void unlist(struct weir_sock *sock, struct weir_watch *watch)
+{
+    *watch->at = watch->next;
+    if (watch->next) watch->next->at = watch->at;
+    sock->watch_count--;
+    weir_lock(&watch->lock);
+    watch->sock = NULL;
+    weir_unlock(&watch->lock);
+    enif_release_resource(sock);
+}
+
+/* Returns the socket of a monitor in a list, with a reference, or NULL. */
+static struct weir_sock *sock_of(struct weir_watch *watch)
+{
+    weir_lock(&watch->lock);
+    struct weir_sock *sock = watch->sock;
+    if (sock) enif_keep_resource(sock);
+    weir_unlock(&watch->lock);
+    return sock;
+}
+
+/*
+ * Frees the places of dead processes, if the list is twice as long as after the last time. The list therefore has at most
+ * twice as many places as there are alive processes, and FEW, and each new monitor pays for one look.
  */
 static void drop_dead(ErlNifEnv *env, struct weir_sock *sock)
 {
@@ -65,7 +102,7 @@ static void drop_dead(ErlNifEnv *env, struct weir_sock *sock)
         if (enif_is_process_alive(env, &watch->pid)) {
             alive++;
         } else {
-            unlist(watch);
+            unlist(sock, watch);
             enif_release_resource(watch);
         }
     }
@@ -79,22 +116,14 @@ ERL_NIF_TERM weir_watch_add(ErlNifEnv *env, struct weir_sock *sock)
 
     if (!watch) return weir_error(env, ENOMEM);
     memset(watch, 0, sizeof *watch);
+    pthread_mutex_init(&watch->lock, NULL);
     enif_self(env, &watch->pid);
-    watch->sock = sock;
-    watch->holds = true;
-    enif_keep_resource(sock);
     weir_lock(&sock->rx.lock);
     if (sock->state == WEIR_CLOSED || sock->state == WEIR_FLUSHING) {
         result = weir_refusal(env, weir_am_closed);
     } else {
         drop_dead(env, sock);
-        watch->next = sock->watches;
-        watch->at = &sock->watches;
-        if (watch->next) watch->next->at = &watch->next;
-        watch->listed = true;
-        sock->watches = watch;
-        sock->watch_count++;
-        enif_keep_resource(watch);
+        list(sock, watch);
         result = weir_ok(env, enif_make_resource(env, watch));
     }
     weir_unlock(&sock->rx.lock);
@@ -105,17 +134,19 @@ ERL_NIF_TERM weir_watch_add(ErlNifEnv *env, struct weir_sock *sock)
 ERL_NIF_TERM weir_watch_cancel(ErlNifEnv *env, ERL_NIF_TERM ref)
 {
     void *object;
-    struct weir_watch *watch;
-    bool listed;
 
     if (!enif_get_resource(env, ref, type, &object)) return weir_am_false;
-    watch = object;
-    weir_lock(&watch->sock->rx.lock);
-    listed = watch->listed;
-    if (listed) unlist(watch);
-    weir_unlock(&watch->sock->rx.lock);
-    /* The term that names it is on the caller's heap, so this is not the last reference. */
+    struct weir_watch *watch = object;
+    struct weir_sock *sock = sock_of(watch);
+    if (!sock) return weir_am_false;
+    weir_lock(&sock->rx.lock);
+    /* Only a thread that holds rx takes the monitor out. */
+    bool listed = watch->sock != NULL;
+    if (listed) unlist(sock, watch);
+    weir_unlock(&sock->rx.lock);
+    /* The term that names the monitor is on the heap of the caller, so this is not the last reference. */
     if (listed) enif_release_resource(watch);
+    enif_release_resource(sock);
     return weir_bool(listed);
 }
 
@@ -123,11 +154,11 @@ void weir_watch_tell(struct weir_call *call, struct weir_sock *sock, ERL_NIF_TER
 {
     while (sock->watches) {
         struct weir_watch *watch = sock->watches;
-        unlist(watch);
+        unlist(sock, watch);
         weir_call_send(call, &watch->pid,
             enif_make_tuple5(call->build, am_down, enif_make_resource(call->build, watch), am_socket, term,
                 weir_am_closed));
-        /* This may be the last reference to the watch, but its reference to the socket is not: the caller has one. */
+        /* This may be the last reference to the monitor. */
         enif_release_resource(watch);
     }
 }

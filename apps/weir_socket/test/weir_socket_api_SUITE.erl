@@ -760,13 +760,13 @@ handles_of_others(_) ->
     {ok, Peer, _Node} = peer:start_link(#{
         name => peer:random_name(), connection => standard_io, wait_boot => wait_ms(), args => Paths
     }),
-    {ok, _} = peer:call(Peer, application, ensure_all_started, [weir_socket]),
-    {ok, Theirs} = peer:call(Peer, weir_socket, listen, [0, []]),
+    {ok, _} = peer:call(Peer, application, ensure_all_started, [weir_socket], wait_ms()),
+    {ok, Theirs} = peer:call(Peer, weir_socket, listen, [0, []], wait_ms()),
     answers_closed(Theirs),
     {ok, Ours} = weir_socket:listen(0, []),
-    ok = peer:call(Peer, ?MODULE, answers_closed, [Ours]),
+    ok = peer:call(Peer, ?MODULE, answers_closed, [Ours], wait_ms()),
     %% It is open here all the same, and so is that which was sent there and back.
-    {ok, _} = weir_socket:sockname(peer:call(Peer, erlang, hd, [[Ours]])),
+    {ok, _} = weir_socket:sockname(peer:call(Peer, erlang, hd, [[Ours]], wait_ms())),
     ok = weir_socket:close(Ours),
     ok = peer:stop(Peer).
 

@@ -452,6 +452,23 @@ so_many_monitors(_Config) ->
     {'DOWN', Last, socket, _, closed} = message(),
     no_message().
 
+%% OTP's inet keeps the reference of each monitor, also after its message.
+a_reference_of_a_monitor_holds_no_closed_socket(_Config) ->
+    Before = maps:get(resources, weir_socket_test_lib:held()),
+    References = [monitored_and_closed() || _ <- lists:seq(1, 20)],
+    ok = weir_kit:until(fun() -> maps:get(resources, weir_socket_test_lib:held()) =< Before end),
+    ?assertEqual([false], lists:usort([?NIF:cancel_monitor(Ref) || Ref <- References])).
+
+monitored_and_closed() ->
+    weir_kit:result(weir_kit:start(fun() ->
+        {ok, Socket} = ?NIF:open(inet, none, default),
+        {ok, Ref} = ?NIF:monitor(Socket),
+        ok = ?NIF:close_now(Socket),
+        receive
+            {'DOWN', Ref, socket, _, closed} -> Ref
+        end
+    end)).
+
 monitors(_Config) ->
     {A, B} = pair(),
     {ok, Mon1} = ?NIF:monitor(B),

@@ -111,7 +111,7 @@ made_active_by_another(_Config) ->
 made_active_as_the_poller_falls_asleep(_Config) ->
     {Client, B} = Lines = lines_of_set_0(),
     ok = ?NIF:set(B, active, false),
-    Awake = sys:get_state(poller(0)),
+    Awake = sys:get_state(poller(0), wait_ms()),
     Drowsy = setelement(?EMPTY, Awake, element(?PATIENCE, Awake)),
     S = socket(B),
     by_hand(fun() ->
@@ -166,10 +166,10 @@ full_of_lines(Count) ->
 pollers_answer_system_messages(_Config) ->
     [
         begin
-            State = sys:get_state(Pid),
-            State = sys:replace_state(Pid, fun(S) -> S end),
-            ok = sys:suspend(Pid),
-            ok = sys:resume(Pid)
+            State = sys:get_state(Pid, wait_ms()),
+            State = sys:replace_state(Pid, fun(S) -> S end, wait_ms()),
+            ok = sys:suspend(Pid, wait_ms()),
+            ok = sys:resume(Pid, wait_ms())
         end
      || Pid <- pollers()
     ],
@@ -188,11 +188,11 @@ idle_poller_loses_patience(_Config) ->
     %% The same socket as the last time is what keeps patience.
     ping(Poller, Peer, B),
     asleep(Poller),
-    _ = sys:replace_state(Poller, fun(State) -> setelement(?PATIENCE, State, 48) end),
+    _ = sys:replace_state(Poller, fun(State) -> setelement(?PATIENCE, State, 48) end, wait_ms()),
     [
         begin
             ping(Poller, Peer, B),
-            ?assertEqual(Patience, element(?PATIENCE, sys:get_state(Poller)))
+            ?assertEqual(Patience, element(?PATIENCE, sys:get_state(Poller, wait_ms())))
         end
      || Patience <- [24, 12, 6, 3, 2, 2]
     ],
@@ -204,13 +204,13 @@ ping(Poller, Peer, B) ->
     Slept = element(?SLEPT, asleep(Poller)),
     ok = gen_tcp:send(Peer, "x"),
     ?assertEqual({ok, <<"x">>}, weir_socket:recv(B, 1, wait_ms())),
-    until(fun() -> element(?SLEPT, sys:get_state(Poller)) =/= Slept end).
+    until(fun() -> element(?SLEPT, sys:get_state(Poller, wait_ms())) =/= Slept end).
 
 %% The state of a poller that sleeps, and has for longer than what is a short sleep.
 asleep(Poller) ->
     Short = erlang:convert_time_unit(10, millisecond, native),
-    until(fun() -> erlang:monotonic_time() - element(?SLEPT, sys:get_state(Poller)) > Short end),
-    sys:get_state(Poller).
+    until(fun() -> erlang:monotonic_time() - element(?SLEPT, sys:get_state(Poller, wait_ms())) > Short end),
+    sys:get_state(Poller, wait_ms()).
 
 slots_are_used_again(_Config) ->
     {L, Port} = listen(),
@@ -285,7 +285,7 @@ decoders_take_turns(_Config) ->
     [{_, Asks} = Asker | Flooders] = [lines_of_set_0() || _ <- lists:seq(1, 4)],
     [{_, Paused} | _] = Flooders,
     %% It may have been about to sleep.
-    State = setelement(?EMPTY, sys:get_state(poller(0)), 0),
+    State = setelement(?EMPTY, sys:get_state(poller(0), wait_ms()), 0),
     by_hand(fun() ->
         [ok = ?NIF:set(B, packet, asn1) || {_, B} <- Flooders],
         [
@@ -373,7 +373,7 @@ by_hand(Fun) ->
     Poller = poller(0),
     _ = ?NIF:serve(0),
     %% It may be in its last turn.
-    _ = sys:get_state(Poller),
+    _ = sys:get_state(Poller, wait_ms()),
     try
         _ = Fun()
     after

@@ -170,7 +170,7 @@ no_message() ->
         Pid
      || Pid <- weir_socket_test_lib:pollers(), erlang:process_info(Pid, status) =/= {status, suspended}
     ],
-    [_ = sys:get_state(Pid) || Pid <- Awake],
+    [_ = sys:get_state(Pid, wait_ms()) || Pid <- Awake],
     weir_socket_test_lib:nothing_at_all().
 
 %% ---------------------------------------------------------------- processes

@@ -20,7 +20,7 @@ all() -> weir_kit:cases(?MODULE).
 init_per_suite(Config) ->
     Ebin = build(filename:join(?config(priv_dir, Config), "project")),
     Peer = start_peer([Ebin | code_path()]),
-    ok = peer:call(Peer, application, start, [weir_socket]),
+    ok = peer:call(Peer, application, start, [weir_socket], wait_ms()),
     [{ebin, Ebin}, {peer, Peer} | Config].
 
 end_per_suite(Config) ->
@@ -202,7 +202,7 @@ nif_is_missing(Config) ->
     Peer = start_peer([Ebin]),
     ?assertMatch(
         {error, {{weir_socket_nif, on_load_failure}, {weir_socket_app, start, _}}},
-        peer:call(Peer, application, start, [weir_socket])
+        peer:call(Peer, application, start, [weir_socket], wait_ms())
     ),
     ok = peer:stop(Peer).
 

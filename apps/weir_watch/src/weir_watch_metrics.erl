@@ -6,7 +6,7 @@
 %% agent the parts are asked (weir_watch_parts), which takes 100 milliseconds at most. An agent that does not answer
 %% for so long does not tell who is in trouble: then nobody is asked, and the parts are left out.
 %%
-%% There are at most 200 series, however many pools and logs there are: those whose names come first have series of
+%% There are at most 250 series, however many pools and logs there are: those whose names come first have series of
 %% their own, and the others are added up under the name `other'; `weir_watch_summed' says how many these are. No label
 %% has a process identifier: what has one in its name, or has no name, is added up as `unnamed'. Names that look alike
 %% are added up, too. Keeps nothing and runs no process.
@@ -17,7 +17,7 @@
 
 -export_type([format/0, metric/0, figures/0]).
 
--define(MOST_SERIES, 200).
+-define(MOST_SERIES, 250).
 -define(WAIT_MS, 100).
 -define(LONGEST_LABEL, 100).
 

@@ -333,11 +333,11 @@ called_and_inspected() ->
     {Agent, Server, Caller}.
 
 calls(Server) ->
-    ok = gen_server:call(Server, x),
+    ok = gen_server:call(Server, x, wait_ms()),
     calls(Server).
 
 calls_sometimes(Server) ->
-    ok = gen_server:call(Server, x),
+    ok = gen_server:call(Server, x, wait_ms()),
     receive after 50 -> calls_sometimes(Server) end.
 
 handles(Server, Agent) ->

@@ -97,7 +97,7 @@ start(calls_and_monitors) ->
     {ok, Slow} = ?SERVER:start(fun none/0, fun(_, S) -> timer:sleep(20), S end),
     {ok, Pid} = ?SERVER:start(fun none/0, calling(Slow)),
     [Client | _] = callers(20, Pid),
-    _ = sys:replace_state(Pid, fun(State) -> _ = monitor(process, Client), State end),
+    _ = sys:replace_state(Pid, fun(State) -> _ = monitor(process, Client), State end, weir_kit:wait_ms()),
     Pid;
 start(sleeping_server) -> hot(?SERVER:start(fun none/0, fun(_, S) -> timer:sleep(20), S end));
 start(calling_server) ->
@@ -281,7 +281,7 @@ start(udp) ->
 start(deaf) -> filled(spawn(fun() -> receive never -> ok end end));
 start(suspended) ->
     {ok, Pid} = ?SERVER:start(fun none/0, fun(_, S) -> S end),
-    ok = sys:suspend(Pid),
+    ok = sys:suspend(Pid, weir_kit:wait_ms()),
     filled(Pid);
 start(waits_for_nothing) ->
     {ok, Pid} = ?SERVER:start(fun none/0, fun(_, _) -> receive never -> none end end),

@@ -10,7 +10,8 @@ start() ->
     {ok, Pool} = weir_watch_form_pool:start(16),
     Table = ets:new(healthy, [public, {write_concurrency, true}]),
     Port = weir_watch_forms:echo(0),
-    _ = [spawn(fun() -> every(10, fun() -> gen_server:call(any(Servers), {get, I}) end) end) || I <- lists:seq(1, 200)],
+    _ = [spawn(fun() -> every(10, fun() -> gen_server:call(any(Servers), {get, I}, weir_kit:wait_ms()) end) end)
+        || I <- lists:seq(1, 200)],
     _ = [spawn(fun() -> every(5, fun() -> gen_server:cast(any(Servers), {put, I}) end) end) || I <- lists:seq(1, 100)],
     _ = [spawn(fun() -> every(50, fun() -> weir_watch_form_pool:with(Pool, fun(_) -> timer:sleep(5) end) end) end)
         || _ <- lists:seq(1, 50)],
@@ -84,7 +85,8 @@ weirs() ->
     _ = [spawn(fun() -> every(20, fun() -> {ok, _} = weir_pool:claim(healthy, fun(_) -> timer:sleep(2) end,
         #{timeout => infinity}) end) end) || _ <- lists:seq(1, 20)],
     {ok, Server} = weir_server:start(?SERVER, {fun() -> none end, fun work/2}, []),
-    _ = [spawn(fun() -> every(10, fun() -> gen_server:call(Server, work) end) end) || _ <- lists:seq(1, 10)],
+    _ = [spawn(fun() -> every(10, fun() -> gen_server:call(Server, work, weir_kit:wait_ms()) end) end)
+        || _ <- lists:seq(1, 10)],
     _ = [spawn(fun() -> every(10, fun() -> weir_flow:cast(Server, work, 8) end) end) || _ <- lists:seq(1, 10)],
     {ok, _} = weir_log:open(healthy, #{file => file("weir_log"), newline => true}),
     _ = [spawn(fun() -> every(10, fun() -> weir_log:log(healthy, "written") end) end) || _ <- lists:seq(1, 10)],

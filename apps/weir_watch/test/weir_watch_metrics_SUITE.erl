@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--define(MOST, 200).
+-define(MOST, 250).
 
 all() -> weir_kit:cases(?MODULE).
 

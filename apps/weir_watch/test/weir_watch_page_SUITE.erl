@@ -295,7 +295,7 @@ token(_Config) ->
     %% What is the same for everybody needs none.
     ?assertMatch({200, _, _}, get(Page, "/page.js")),
     %% The token is in no state that a crash would print, and in no answer.
-    ?assertEqual(nomatch, string:find(io_lib:format("~p", [sys:get_status(Page)]), Token)),
+    ?assertEqual(nomatch, string:find(io_lib:format("~p", [sys:get_status(Page, wait_ms())]), Token)),
     ?assertEqual(nomatch, string:find(weir_watch_page:address(Page), Token)),
     {200, _, Html} = get(Page, "/?token=" ++ Token),
     ?assertEqual(nomatch, string:find(Html, Token)).
@@ -398,10 +398,10 @@ slow_agent(_Config) ->
     ok = weir_watch_page_agent:kill(),
     {ok, Other} = weir_watch_page_agent:start(),
     ?assertNotEqual(Agent, Other),
-    ok = sys:suspend(Other),
+    ok = sys:suspend(Other, wait_ms()),
     ?assertMatch({200, _, _}, request({127, 0, 0, 1}, Port, "GET", "/history.json", [{"Host", "localhost"}])),
     Page ! stray,
-    ok = sys:resume(Other),
+    ok = sys:resume(Other, wait_ms()),
     ok = weir_watch_page_agent:tell(weir_watch_sample:snapshot(#{at => 2000})),
     ?assertEqual([1, 2], seconds(Page)).
 
@@ -443,7 +443,7 @@ unknown_call(_Config) ->
     {ok, _} = weir_watch_page_agent:start(),
     {ok, Page} = weir_watch_page:start_link(#{port => 0}),
     ok = weir_watch_page_agent:tell(weir_watch_sample:snapshot(#{at => 1000})),
-    ?assertEqual({error, {bad_call, what}}, gen_server:call(Page, what)),
+    ?assertEqual({error, {bad_call, what}}, gen_server:call(Page, what, wait_ms())),
     ok = gen_server:cast(Page, what),
     Page ! what,
     ?assertEqual([1], seconds(Page)).

@@ -6,7 +6,7 @@
 
 -compile([export_all, nowarn_export_all]).
 
--import(weir_kit, [until/1, until_value/1]).
+-import(weir_kit, [until/1, until_value/1, wait_ms/0]).
 
 %% What the word is while nothing is counted, and while it is.
 -define(CLOSED, 16#57ffff00).
@@ -28,10 +28,10 @@ counts_each(_Config) ->
     {ok, Server} = server(),
     counted_exactly(Tracer, Server, fun() ->
         [
-            begin ok = gen_server:call(Server, x), ok = gen_server:cast(Server, x), Server ! x end
+            begin ok = gen_server:call(Server, x, wait_ms()), ok = gen_server:cast(Server, x), Server ! x end
          || _ <- lists:seq(1, 10)
         ],
-        ok = gen_server:call(Server, x),
+        ok = gen_server:call(Server, x, wait_ms()),
         {31, []}
     end),
     stop(Tracer, Server).
@@ -58,8 +58,8 @@ not_others(_Config) ->
     {ok, Server} = server(),
     {ok, Other} = server(),
     counted_exactly(Tracer, Server, fun() ->
-        [ok = gen_server:call(Other, x) || _ <- lists:seq(1, 50)],
-        ok = gen_server:call(Server, x),
+        [ok = gen_server:call(Other, x, wait_ms()) || _ <- lists:seq(1, 50)],
+        ok = gen_server:call(Server, x, wait_ms()),
         {1, []}
     end),
     ok = gen_server:stop(Other),
@@ -332,9 +332,9 @@ word_taken_meanwhile(_Config) ->
     [
         begin
             ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}, {sent, [Server]}]),
-            until(fun() -> gen_server:call(Server, x), number() > 0 end),
+            until(fun() -> gen_server:call(Server, x, wait_ms()), number() > 0 end),
             _ = erlang:system_flag(trace_control_word, Word),
-            [ok = gen_server:call(Server, x) || _ <- lists:seq(1, 100)],
+            [ok = gen_server:call(Server, x, wait_ms()) || _ <- lists:seq(1, 100)],
             ?assertEqual({undefined, Word}, {answer(Tracer, Server), word()}),
             _ = erlang:system_flag(trace_control_word, 0)
         end
@@ -347,7 +347,7 @@ loaded_meanwhile(_Config) ->
     Tracer = weir_watch_trace:start_link(),
     {ok, Server} = server(),
     ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}]),
-    until(fun() -> gen_server:call(Server, x), number() > 0 end),
+    until(fun() -> gen_server:call(Server, x, wait_ms()), number() > 0 end),
     _ = code:purge(weir_watch_form_server),
     {module, _} = code:load_file(weir_watch_form_server),
     ?assertEqual(undefined, answer(Tracer, Server)),
@@ -360,7 +360,7 @@ one_at_a_time(_Config) ->
     {ok, Server} = server(),
     counted_exactly(First, Server, fun() ->
         Found = count(Second, Server),
-        [ok = gen_server:call(Server, x) || _ <- [1, 2, 3]],
+        [ok = gen_server:call(Server, x, wait_ms()) || _ <- [1, 2, 3]],
         {3, [{#{}, Found}]}
     end),
     ?assertEqual(0, count(Second, Server)),
@@ -384,7 +384,7 @@ beside_another_tracer(_Config) ->
     1 = trace:function(Session, {weir_watch_form_server, handle_call, 3}, true, [global]),
     1 = trace:process(Session, Server, true, [call]),
     counted_exactly(Tracer, Server, fun() ->
-        [ok = gen_server:call(Server, x) || _ <- [1, 2, 3]],
+        [ok = gen_server:call(Server, x, wait_ms()) || _ <- [1, 2, 3]],
         {3, []}
     end),
     Traced = fun Traced(N) ->
@@ -396,7 +396,7 @@ beside_another_tracer(_Config) ->
     Delivered = trace:delivered(Session, Server),
     receive {trace_delivered, Server, Delivered} -> ok end,
     ?assert(Traced(0) >= 3),
-    ok = gen_server:call(Server, x),
+    ok = gen_server:call(Server, x, wait_ms()),
     Again = trace:delivered(Session, Server),
     receive {trace_delivered, Server, Again} -> ok end,
     ?assertEqual(1, Traced(0)),
@@ -409,11 +409,11 @@ killed(_Config) ->
     Tracer = weir_watch_trace:start_link(),
     {ok, Server} = server(),
     ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}]),
-    until(fun() -> gen_server:call(Server, x), number() > 0 end),
+    until(fun() -> gen_server:call(Server, x, wait_ms()), number() > 0 end),
     true = end_now(Tracer),
     until(fun() -> traced() =:= [] end),
     Left = word(),
-    ok = gen_server:call(Server, x),
+    ok = gen_server:call(Server, x, wait_ms()),
     ?assertEqual(Left, word()),
     ?assertEqual({undefined, ?OPEN}, {whereis(weir_watch_trace), Left band 16#ff0000ff}),
     Next = weir_watch_trace:start_link(),
@@ -430,7 +430,7 @@ agent_dies(_Config) ->
         receive never -> ok end
     end),
     Tracer = receive {tracer, Pid} -> Pid end,
-    until(fun() -> gen_server:call(Server, x), number() > 0 end),
+    until(fun() -> gen_server:call(Server, x, wait_ms()), number() > 0 end),
     Monitor = monitor(process, Tracer),
     exit(Agent, kill),
     receive {'DOWN', Monitor, _, _, killed} -> ok end,
@@ -455,11 +455,11 @@ stopped(_Config) ->
             fun(_) -> ok end,
             fun(Tracer) ->
                 ok = weir_watch_trace:ask(Tracer, Server, [{handled, functions()}]),
-                until(fun() -> gen_server:call(Server, x), number() > 0 end)
+                until(fun() -> gen_server:call(Server, x, wait_ms()), number() > 0 end)
             end,
             fun(Tracer) ->
                 ok = weir_watch_trace:ask(Tracer, Server, [{sent, [Server]}]),
-                until(fun() -> gen_server:call(Server, x), number() > 0 end)
+                until(fun() -> gen_server:call(Server, x, wait_ms()), number() > 0 end)
             end
         ]
     ],
@@ -470,11 +470,11 @@ stopped(_Config) ->
 server() -> weir_watch_form_server:start(fun() -> 0 end, fun(_, N) -> N + 1 end).
 
 handled(Server) ->
-    {N, _} = sys:get_state(Server),
+    {N, _} = sys:get_state(Server, wait_ms()),
     N.
 
 calls(Server) ->
-    ok = gen_server:call(Server, x),
+    ok = gen_server:call(Server, x, wait_ms()),
     calls(Server).
 
 functions() -> [{weir_watch_form_server, F, A} || {F, A} <- weir_watch_trace:callbacks(gen_server)].
@@ -543,10 +543,10 @@ counted_exactly(Tracer, Server, Do) ->
 %% All breakpoints are set.
 is_counting(Server) ->
     Before = number(),
-    ok = gen_server:call(Server, x),
+    ok = gen_server:call(Server, x, wait_ms()),
     ok = gen_server:cast(Server, x),
     Server ! x,
-    ok = gen_server:call(Server, x),
+    ok = gen_server:call(Server, x, wait_ms()),
     Before >= 0 andalso number() =:= Before + 4.
 
 stop(Tracer, Server) ->
