@@ -55,8 +55,8 @@ free_messages_are_searched_once(_) ->
     [Few, Many] = [work(Free) || Free <- [1, 10_000]],
     ?assert(Many < 3 * Few, {Few, Many}).
 
-%% Returns the reductions of a thousand drops, after a first one, with `Free' messages ahead of the bounded ones and behind
-%% them. The heap has room for all of it: a collection would count.
+%% Returns the reductions of a thousand drops, after a first one, with `Free' messages ahead of the bounded ones and
+%% behind them. The heap has room for all of it: a collection would count.
 work(Free) ->
     {_, Ref} = spawn_opt(
         fun() ->
@@ -105,7 +105,8 @@ step(_, {_, _, Bad} = Acc) when Bad =/= none ->
 step({At, {in, Priority, Kinds}}, {Queue, Model, none}) ->
     Messages = [message(IsBounded, {At, N}) || {N, IsBounded} <- lists:zip(lists:seq(1, length(Kinds)), Kinds)],
     Bounded = length([true || true <- Kinds]),
-    compare(?Q:in(At, Priority, length(Messages), Bounded, Messages, Queue), Model ++ [{Priority, At, M} || M <- Messages]);
+    With = ?Q:in(At, Priority, length(Messages), Bounded, Messages, Queue),
+    compare(With, Model ++ [{Priority, At, M} || M <- Messages]);
 step({_, {out, _}}, {_, [], none} = Acc) ->
     Acc;
 step({_, {out, N}}, {Queue, Model, none}) ->
