@@ -134,7 +134,8 @@ bound(#order{max = Max, bounded = Bounded} = Order, Stats) when Bounded =< Max -
     {Order, Stats};
 bound(#order{max = Max, drops = Drops, bounded = Bounded, len = Len, queue = Queue} = Order, Stats) ->
     Excess = Bounded - Max,
-    {Gone, Left} = weir_server_queue:drop(Drops, Excess, Queue),
+    {Marked, Left} = weir_server_queue:drop(Drops, Excess, Queue),
+    Gone = bare(Marked, Order),
     ok = lists:foreach(fun(Message) -> refuse(Message, Order) end, Gone),
     {Order#order{queue = Left, len = Len - Excess, bounded = Max}, weir_server_stats:dropped(kinds(Gone), Stats)}.
 

@@ -358,6 +358,21 @@ credits_are_given_back(_) ->
         Policy <- ?POLICIES
     ].
 
+%% A dropped info that prioritise_info/3 has bounded returns its credit, too.
+credits_of_bounded_infos_are_given_back(_) ->
+    [
+        begin
+            Pid = start(Mod, [{max_queue, 5}, {overload, Policy}]),
+            Counter = atomics:new(1, []),
+            ok = atomics:put(Counter, 1, 30),
+            while_held(Pid, fun() -> [Pid ! {'$weir_credit', Counter, {p, {bounded, 0}, N}} || N <- lists:seq(1, 30)] end),
+            ?assertMatch(#{handled := #{infos := 5}, dropped := #{infos := 25}}, settle(Pid)),
+            ?assertEqual(0, atomics:get(Counter, 1)),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe_prio, weir_server_probe_prio_batch], Policy <- ?POLICIES
+    ].
+
 %% What was handled makes room.
 room_again(_) ->
     Pid = start(weir_server_probe, [{max_queue, 5}]),
