@@ -134,10 +134,15 @@ bound(#order{max = Max, bounded = Bounded} = Order, Stats) when Bounded =< Max -
     {Order, Stats};
 bound(#order{max = Max, drops = Drops, bounded = Bounded, len = Len, queue = Queue} = Order, Stats) ->
     Excess = Bounded - Max,
-    {Marked, Left} = weir_server_queue:drop(Drops, Excess, Queue),
-    Gone = bare(Marked, Order),
-    ok = lists:foreach(fun(Message) -> refuse(Message, Order) end, Gone),
-    {Order#order{queue = Left, len = Len - Excess, bounded = Max}, weir_server_stats:dropped(kinds(Gone), Stats)}.
+    %% Nothing but the argument refers to the queue while messages are refused, so a collection can remove them.
+    Without = Order#order{queue = weir_server_queue:new(), len = Len - Excess, bounded = Max},
+    Drop = fun(Message, Kinds) ->
+        Bare = unmarked(Message),
+        ok = refuse(Bare, Without),
+        one_more(Bare, Kinds)
+    end,
+    {Kinds, Left} = weir_server_queue:drop(Drops, Excess, Drop, {0, 0, 0}, Queue),
+    {Without#order{queue = Left}, weir_server_stats:dropped(Kinds, Stats)}.
 
 refuse(?CREDIT(Counter, Message), Order) ->
     ok = atomics:sub(Counter, 1, 1),
@@ -152,8 +157,6 @@ refuse(_Message, _Order) ->
 overload(From, #order{server = {Name, _, _}, max = Max}) ->
     gen:reply(From, {error, {overload, #{server => Name, waiting => Max, max_queue => Max}}}),
     ok.
-
-kinds(Messages) -> lists:foldl(fun one_more/2, {0, 0, 0}, Messages).
 
 one_more(?CREDIT(_, Message), Kinds) -> one_more(Message, Kinds);
 one_more(?CALL(_, _), {Calls, Casts, Infos}) -> {Calls + 1, Casts, Infos};
@@ -179,7 +182,7 @@ place([Message | Messages], State, #order{max = Max} = Order, Placed, {Waiting, 
             end;
         drop ->
             ok = uncredit(Message),
-            place(Messages, State, Order, Placed, Numbers, weir_server_stats:shed(kinds([Message]), Stats));
+            place(Messages, State, Order, Placed, Numbers, weir_server_stats:shed(one_more(Message, {0, 0, 0}), Stats));
         {raised, Class, Reason, Stacktrace} ->
             {{raised, Class, Reason, Stacktrace, Message}, Placed, Stats}
     end.

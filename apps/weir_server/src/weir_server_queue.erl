@@ -5,14 +5,14 @@
 %% priorities has one level.
 %%
 %% A segment has the number of its messages, and of the bounded ones among them (weir_server_message:is_bounded/1).
-%% drop/3 skips a segment without bounded messages, so a long row of free messages does not slow the search.
+%% drop/5 skips a segment without bounded messages, so a long row of free messages does not slow the search.
 %%
 %% A pure module. Cost: two words for each message, and some twenty for each segment. With P priorities, in/6 takes up
 %% to P steps more.
 %% @private
 -module(weir_server_queue).
 
--export([new/0, lowest/1, in/6, out/3, drop/3, take/2, to_list/1, bounded/1]).
+-export([new/0, lowest/1, in/6, out/3, drop/5, take/2, to_list/1, bounded/1]).
 
 -export_type([queue/0, priority/0]).
 
@@ -109,60 +109,62 @@ cut(N, Bytes, [Message | More], Length, Some) ->
     cut(N, Bytes - erlang:external_size(Message), More, Length + 1, [Message | Some]).
 
 %% @doc Takes out `N' bounded messages, those of the lowest priority first: of one priority the oldest, or the newest.
-%% There must be as many. Cost: with `oldest' one step for each segment and each dropped message; with `newest' also one
-%% pass over a segment.
--spec drop(oldest | newest, N :: non_neg_integer(), queue()) -> {Gone :: [Message :: term()], queue()}.
-drop(End, N, Levels) -> drop(End, N, lists:reverse(Levels), [], []).
+%% There must be as many. Folds `Fun' over them. A list of them would keep a flood of refused messages on the heap.
+%%
+%% Cost: with `oldest' one step for each segment and each dropped message; with `newest' also one pass over a segment.
+-spec drop(oldest | newest, N :: non_neg_integer(), fun((Message :: term(), Acc) -> Acc), Acc, queue()) ->
+    {Acc, queue()}.
+drop(End, N, Fun, Acc, Levels) -> drop(End, N, lists:reverse(Levels), [], Fun, Acc).
 
-drop(_End, 0, Higher, Lower, Gone) ->
-    {Gone, lists:reverse(Higher, Lower)};
-drop(End, N, [{Priority, Segments} | Higher], Lower, Gone) ->
-    {NotYet, NowGone, Left} = drop_segments(End, N, in_direction(End, queue:to_list(Segments)), Gone),
-    drop(End, NotYet, Higher, level(Priority, queue:from_list(in_direction(End, Left)), Lower), NowGone).
+drop(_End, 0, Higher, Lower, _Fun, Acc) ->
+    {Acc, lists:reverse(Higher, Lower)};
+drop(End, N, [{Priority, Segments} | Higher], Lower, Fun, Acc) ->
+    {NotYet, NewAcc, Left} = drop_segments(End, N, in_direction(End, queue:to_list(Segments)), Fun, Acc),
+    drop(End, NotYet, Higher, level(Priority, queue:from_list(in_direction(End, Left)), Lower), Fun, NewAcc).
 
 in_direction(oldest, List) -> List;
 in_direction(newest, List) -> lists:reverse(List).
 
-%% Returns how many messages are still to be dropped, all dropped messages, and the segments that are left.
-drop_segments(_End, N, Segments, Gone) when N =:= 0; Segments =:= [] ->
-    {N, Gone, Segments};
-drop_segments(End, N, [{_, _, 0, _} = Segment | Segments], Gone) ->
-    {NotYet, NowGone, Left} = drop_segments(End, N, Segments, Gone),
-    {NotYet, NowGone, [Segment | Left]};
-drop_segments(oldest, N, [{Since, Count, Bounded, Messages} | Segments], Gone) ->
+%% Returns how many messages are still to be dropped, and the segments that are left.
+drop_segments(_End, N, Segments, _Fun, Acc) when N =:= 0; Segments =:= [] ->
+    {N, Acc, Segments};
+drop_segments(End, N, [{_, _, 0, _} = Segment | Segments], Fun, Acc) ->
+    {NotYet, NewAcc, Left} = drop_segments(End, N, Segments, Fun, Acc),
+    {NotYet, NewAcc, [Segment | Left]};
+drop_segments(oldest, N, [{Since, Count, Bounded, Messages} | Segments], Fun, Acc) ->
     Now = min(N, Bounded),
-    {Passed, Rest, MoreGone} = drop_messages(Now, Messages, [], Gone),
-    {NotYet, AllGone, Left} = drop_segments(oldest, N - Now, Segments, MoreGone),
+    {Passed, Rest, Acc1} = drop_messages(Now, Messages, [], Fun, Acc),
+    {NotYet, Acc2, Left} = drop_segments(oldest, N - Now, Segments, Fun, Acc1),
     %% The free messages that the search has passed become a segment without bounded messages.
     Free = length(Passed),
     With = segment(Since, Count - Now - Free, Bounded - Now, Rest, Left),
-    {NotYet, AllGone, segment(Since, Free, 0, lists:reverse(Passed), With)};
-drop_segments(newest, N, [{Since, Count, Bounded, Messages} | Segments], Gone) ->
+    {NotYet, Acc2, segment(Since, Free, 0, lists:reverse(Passed), With)};
+drop_segments(newest, N, [{Since, Count, Bounded, Messages} | Segments], Fun, Acc) ->
     Now = min(N, Bounded),
-    {Left, MoreGone} = drop_behind(Bounded - Now, Messages, [], Gone),
-    {NotYet, AllGone, Others} = drop_segments(newest, N - Now, Segments, MoreGone),
-    {NotYet, AllGone, segment(Since, Count - Now, Bounded - Now, Left, Others)}.
+    {Left, Acc1} = drop_behind(Bounded - Now, Messages, [], Fun, Acc),
+    {NotYet, Acc2, Others} = drop_segments(newest, N - Now, Segments, Fun, Acc1),
+    {NotYet, Acc2, segment(Since, Count - Now, Bounded - Now, Left, Others)}.
 
 segment(_Since, 0, 0, [], Segments) -> Segments;
 segment(Since, Count, Bounded, Messages, Segments) -> [{Since, Count, Bounded, Messages} | Segments].
 
 %% Drops the first `N' bounded messages. Returns the free messages before the last of these in reverse.
-drop_messages(0, Messages, Passed, Gone) ->
-    {Passed, Messages, Gone};
-drop_messages(N, [Message | Messages], Passed, Gone) ->
+drop_messages(0, Messages, Passed, _Fun, Acc) ->
+    {Passed, Messages, Acc};
+drop_messages(N, [Message | Messages], Passed, Fun, Acc) ->
     case weir_server_message:is_bounded(Message) of
-        true -> drop_messages(N - 1, Messages, Passed, [Message | Gone]);
-        false -> drop_messages(N, Messages, [Message | Passed], Gone)
+        true -> drop_messages(N - 1, Messages, Passed, Fun, Fun(Message, Acc));
+        false -> drop_messages(N, Messages, [Message | Passed], Fun, Acc)
     end.
 
 %% Drops all bounded messages but the first `Keep' of them.
-drop_behind(_Keep, [], Left, Gone) ->
-    {lists:reverse(Left), Gone};
-drop_behind(Keep, [Message | Messages], Left, Gone) ->
+drop_behind(_Keep, [], Left, _Fun, Acc) ->
+    {lists:reverse(Left), Acc};
+drop_behind(Keep, [Message | Messages], Left, Fun, Acc) ->
     case weir_server_message:is_bounded(Message) of
-        true when Keep =:= 0 -> drop_behind(0, Messages, Left, [Message | Gone]);
-        true -> drop_behind(Keep - 1, Messages, [Message | Left], Gone);
-        false -> drop_behind(Keep, Messages, [Message | Left], Gone)
+        true when Keep =:= 0 -> drop_behind(0, Messages, Left, Fun, Fun(Message, Acc));
+        true -> drop_behind(Keep - 1, Messages, [Message | Left], Fun, Acc);
+        false -> drop_behind(Keep, Messages, [Message | Left], Fun, Acc)
     end.
 
 %% @doc Takes out the free messages that `IsWanted' chooses, in their order. Cost: one pass over all messages.

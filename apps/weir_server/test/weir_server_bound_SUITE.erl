@@ -365,7 +365,9 @@ credits_of_bounded_infos_are_given_back(_) ->
             Pid = start(Mod, [{max_queue, 5}, {overload, Policy}]),
             Counter = atomics:new(1, []),
             ok = atomics:put(Counter, 1, 30),
-            while_held(Pid, fun() -> [Pid ! {'$weir_credit', Counter, {p, {bounded, 0}, N}} || N <- lists:seq(1, 30)] end),
+            while_held(Pid, fun() ->
+                [Pid ! {'$weir_credit', Counter, {p, {bounded, 0}, N}} || N <- lists:seq(1, 30)]
+            end),
             ?assertMatch(#{handled := #{infos := 5}, dropped := #{infos := 25}}, settle(Pid)),
             ?assertEqual(0, atomics:get(Counter, 1)),
             stop(Pid)

@@ -44,7 +44,7 @@ out_ends_at_bytes(_) ->
 
 drop_takes_the_lowest(_) ->
     Queue = fill([{bounded(a), 0}, {b, 0}, {bounded(c), 0}, {bounded(d), 5}, {bounded(e), -1}]),
-    [?assertEqual({End, N, Gone}, {End, N, lists:sort([Id || {_, Id} <- element(1, ?Q:drop(End, N, Queue))])})
+    [?assertEqual({End, N, Gone}, {End, N, lists:sort([Id || {_, Id} <- element(1, drop(End, N, Queue))])})
      || {End, N, Gone} <- [
             {oldest, 0, []}, {oldest, 1, [e]}, {oldest, 2, [a, e]}, {oldest, 4, [a, c, d, e]},
             {newest, 1, [e]}, {newest, 2, [c, e]}, {newest, 3, [a, c, e]}
@@ -62,9 +62,9 @@ work(Free) ->
         fun() ->
             Frees = lists:seq(1, Free),
             Messages = Frees ++ [bounded(N) || N <- lists:seq(1, 2000)] ++ Frees,
-            {_, Queue} = ?Q:drop(oldest, 1, ?Q:in(1, 0, length(Messages), 2000, Messages, ?Q:new())),
+            {_, Queue} = drop(oldest, 1, ?Q:in(1, 0, length(Messages), 2000, Messages, ?Q:new())),
             {reductions, Before} = process_info(self(), reductions),
-            _ = lists:foldl(fun(_, Q) -> element(2, ?Q:drop(oldest, 1, Q)) end, Queue, lists:seq(1, 1000)),
+            _ = lists:foldl(fun(_, Q) -> element(2, drop(oldest, 1, Q)) end, Queue, lists:seq(1, 1000)),
             {reductions, After} = process_info(self(), reductions),
             exit({work, After - Before})
         end,
@@ -125,7 +125,7 @@ step({_, {out, N}}, {Queue, Model, none}) ->
     end;
 step({_, {drop, End, Wanted}}, {Queue, Model, none}) ->
     N = min(Wanted, length(only_bounded(Model))),
-    {Gone, Left} = ?Q:drop(End, N, Queue),
+    {Gone, Left} = drop(End, N, Queue),
     Expected = model_drop(End, N, Model),
     case lists:sort(bare(Expected)) =:= lists:sort(Gone) of
         true -> compare(Left, Model -- Expected);
@@ -148,7 +148,7 @@ message(false, Id) -> {free, Id}.
 %% A segment with too small a number of bounded messages would keep one from being dropped.
 compare(Queue, Model) ->
     Bounded = only_bounded(Model),
-    {Gone, _} = ?Q:drop(oldest, length(Bounded), Queue),
+    {Gone, _} = drop(oldest, length(Bounded), Queue),
     Seen = {?Q:to_list(Queue), lists:sort(Gone)},
     case {bare(sorted(Model)), lists:sort(bare(Bounded))} of
         Seen -> {Queue, Model, none};
@@ -178,6 +178,8 @@ model_drop(End, N, Model) ->
     [Gone | model_drop(End, N - 1, Model -- [Gone])].
 
 %% ---------------------------------------------------------------- helpers
+
+drop(End, N, Queue) -> ?Q:drop(End, N, fun(Message, Gone) -> [Message | Gone] end, [], Queue).
 
 %% Each message is a segment of its own.
 fill(Items) ->
