@@ -54,9 +54,9 @@ table(Rounds, Senders, Turns, #{milliseconds := Ms, limit := Limit}) ->
         ok = weir_flow:limit(Pid, Limit),
         {ok, Pid}
     end,
-    Wait = fun(Pid, Message) -> ok = weir_flow:cast(Pid, Message, #{limit => wait}) end,
-    Window = fun(Pid, Message) -> ok = weir_flow:cast(Pid, Message, ?WINDOW) end,
-    Call = fun(Pid, Message) -> ok = gen_server:call(Pid, Message, infinity) end,
+    Wait = fun(Pid, Message) -> weir_flow:cast(Pid, Message, #{limit => wait}) end,
+    Window = fun(Pid, Message) -> weir_flow:cast(Pid, Message, ?WINDOW) end,
+    Call = fun(Pid, Message) -> gen_server:call(Pid, Message, infinity) end,
     Plain = fun(Args) -> gen_server:start(weir_bench_slow, Args, []) end,
     #{ours := [Ours | _], peers := [Peer]} = Results = weir_bench_rounds:compare(Rounds, #{
         ours => [
@@ -97,6 +97,9 @@ handled(Counters) ->
     #{calls := Calls, casts := Casts} = weir_bench_slow:counted(Counters),
     Calls + Casts.
 
+%% A sender ends with its server.
 send(N, Pid, Send) ->
-    ok = Send(Pid, N),
-    send(N + 1, Pid, Send).
+    case Send(Pid, N) of
+        ok -> send(N + 1, Pid, Send);
+        {error, noproc} -> ok
+    end.

@@ -224,10 +224,13 @@ limit(Max) -> limit(self(), Max).
 %%
 %% The process is on this node, and is a weir_server or handles the envelope itself: a message under the limit arrives
 %% as `{'$weir_credit', Words, Message}'. When the process has handled Count such messages, it calls
-%% `atomics:sub(Words, 1, Count)'.
+%% `atomics:sub(Words, 1, Count)', before it waits for its next message. A process that keeps a message for later and
+%% answers system messages meanwhile seems to have lost the credit. After some four seconds without traffic, weir_flow
+%% takes the credit off. Senders may then exceed the limit by the messages that the process keeps.
 %%
 %% At the limit, a sender with `limit => busy' gets `{error, busy}'. A sender with `limit => wait' sleeps until there is
-%% room. Senders are woken in the order in which they came; senders that are woken together may overtake each other. A
+%% room. Senders are woken in the order in which they came; senders that are woken together may overtake each other.
+%% While senders wait, newcomers take no room: `limit => wait' queues behind them, and `limit => busy' is refused. A
 %% sender that waits costs the receiver nothing, and a waiter that is killed or suspended does not delay the others. A
 %% queue process wakes the senders. If the receiver gives credits back late, such as at the end of a batch, the queue
 %% reads the room every 1 to 32 ms.

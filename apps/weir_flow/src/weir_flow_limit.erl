@@ -22,7 +22,7 @@
 -module(weir_flow_limit).
 
 -export([new_table/0, take/1, take_woken/1, take/2, envelope/2, count_busy/1, count_wait/1]).
--export([room/1, tried/1, set_queued/2]).
+-export([room/1, tried/1, set_ahead/3]).
 -export([insert/2, set_queue/2, delete/1, rows/0, row/1, sample/1, take_off/2, info/1]).
 
 -include("weir_flow.hrl").
@@ -37,7 +37,8 @@
 -define(MENDED, 4).
 -define(QUEUED, 5).
 -define(TRIED, 6).
--define(WORDS, 6).
+-define(WOKEN, 7).
+-define(WORDS, 7).
 
 %% {Name, Index, Type, Help}
 -define(COUNTERS, [
@@ -70,19 +71,23 @@ new_table() ->
 %% @doc Takes a credit for one message to a process. If there is none, or other senders wait for one, returns `full'
 %% with the words that count such messages.
 %%
-%% Cost: a look-up, two atomic reads and an addition. When the limit is reached, `take/1' writes nothing, so senders
+%% Cost: a look-up, four atomic reads and an addition. When the limit is reached, `take/1' writes nothing, so senders
 %% that try do not keep the word from the receiver that gives credits back.
 -spec take(weir_flow_dest:to()) -> {ok, words()} | {full, words()} | no_limit | {not_started, weir_flow}.
 take(To) ->
     case row(To) of
         {_, Words, Max, _} ->
-            case atomics:get(Words, ?QUEUED) =:= 0 andalso ?IN_FLIGHT(atomics:get(Words, ?CREDITS)) < Max of
+            case is_first(Words) andalso ?IN_FLIGHT(atomics:get(Words, ?CREDITS)) < Max of
                 true -> take(Words, Max);
                 false -> {full, Words}
             end;
         Reason ->
             Reason
     end.
+
+%% Whether no sender waits, and each woken sender has tried.
+is_first(Words) ->
+    atomics:get(Words, ?QUEUED) =:= 0 andalso atomics:get(Words, ?WOKEN) =< atomics:get(Words, ?TRIED).
 
 %% @doc Takes a credit for a sender that the queue has woken, although other senders wait. Counts the try.
 -spec take_woken(weir_flow_dest:to()) -> {ok, words()} | {full, words()} | no_limit | {not_started, weir_flow}.
@@ -120,9 +125,13 @@ room(To) ->
 -spec tried(words()) -> non_neg_integer().
 tried(Words) -> atomics:get(Words, ?TRIED).
 
-%% @doc Publishes the number of senders that wait. For the queue, and for weir_flow_limits when the queue has ended.
--spec set_queued(words(), non_neg_integer()) -> ok.
-set_queued(Words, Count) -> atomics:put(Words, ?QUEUED, Count).
+%% @doc Publishes the numbers of senders that the queue has woken and that wait. For the queue, and for weir_flow_limits
+%% when the queue has ended.
+-spec set_ahead(words(), Woken :: non_neg_integer(), Queued :: non_neg_integer()) -> ok.
+set_ahead(Words, Woken, Queued) ->
+    %% In this order: a sender that leaves the queue counts as woken before it no longer counts as queued.
+    ok = atomics:put(Words, ?WOKEN, Woken),
+    atomics:put(Words, ?QUEUED, Queued).
 
 %% @doc Returns the message that is sent under the limit, with its credit.
 -spec envelope(words(), Message :: term()) -> {'$weir_credit', words(), Message :: term()}.

@@ -37,7 +37,7 @@
 
 -behaviour(gen_server).
 
--export([start_link/0, limit/2, queue/1, sample/0]).
+-export([start_link/0, limit/2, queue/2, sample/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 -export([ask/1, await/2]).
 
@@ -59,23 +59,24 @@ start_link() -> weir_flow_start:start(fun() -> gen_server:start_link({local, ?MO
 %% @doc Gives a process of this node a limit. Cost: a call to this process.
 -spec limit(pid(), weir_flow_limit:max()) -> ok | {error, {not_started, weir_flow}}.
 limit(Pid, Max) ->
-    case call({limit, Pid, Max}) of
+    case call({limit, Pid, Max}, infinity) of
         ok -> ok;
         down -> {error, ?NOT_STARTED}
     end.
 
 %% @doc Returns the queue of a process with a limit, and starts the queue if there is none. If the queue cannot be
-%% started now, returns `no_room'. Cost: a look-up, and a call to this process when there is no queue.
--spec queue(pid()) -> {ok, pid()} | no_room | no_limit | {not_started, weir_flow}.
-queue(To) ->
+%% started within the time, in milliseconds, returns `no_queue'. Cost: a look-up, and a call to this process when there
+%% is no queue.
+-spec queue(pid(), timeout()) -> {ok, pid()} | no_queue | no_limit | {not_started, weir_flow}.
+queue(To, Timeout) ->
     case weir_flow_limit:row(To) of
         {_, _, _, Queue} ->
             case is_alive(Queue) of
                 true ->
                     {ok, Queue};
                 false ->
-                    case call({queue, To}) of
-                        down -> no_room;
+                    case call({queue, To}, Timeout) of
+                        down -> no_queue;
                         Answer -> Answer
                     end
             end;
@@ -83,10 +84,11 @@ queue(To) ->
             Reason
     end.
 
-%% Calls weir_flow_limits. If the application does not run, or weir_flow_limits is being restarted, returns `down'.
-call(Request) ->
+%% Calls weir_flow_limits. If the application does not run, weir_flow_limits is being restarted, or the time is over,
+%% returns `down'.
+call(Request, Timeout) ->
     try
-        gen_server:call(?MODULE, Request, infinity)
+        gen_server:call(?MODULE, Request, Timeout)
     catch
         exit:_ -> down
     end.
@@ -133,7 +135,7 @@ start_queue(Pid, Words) ->
             _ = monitor_queue(Pid, Queue),
             {ok, Queue};
         {error, _Reason} ->
-            no_room
+            no_queue
     end.
 
 monitor_queue(Pid, Queue) -> monitor(process, Queue, [{tag, {queue, Pid}}]).
@@ -160,7 +162,7 @@ handle_info({{asked, Pid}, Monitor, process, _Asker, Status}, #state{asked = Ask
 handle_info({{queue, Pid}, _Monitor, process, Queue, _Reason}, State) ->
     case weir_flow_limit:row(Pid) of
         %% Senders with `limit => busy' would otherwise be refused until the next sender waits.
-        {_, Words, _, Queue} -> ok = weir_flow_limit:set_queued(Words, 0);
+        {_, Words, _, Queue} -> ok = weir_flow_limit:set_ahead(Words, 0, 0);
         _AnotherOrNone -> ok
     end,
     {noreply, State};

@@ -168,6 +168,7 @@ wait(To, Message, {Sent, Past} = State, Window, Timeout, Since, Until) ->
                     ok = weir_flow_queue:request(To, Wake),
                     Delivered;
                 {full, _Words} ->
+                    ok = weir_flow_queue:request(To, Wake),
                     wait(To, Message, State, Window, Timeout, Since, Until);
                 Reason ->
                     {{error, Reason}, State}
@@ -175,7 +176,7 @@ wait(To, Message, {Sent, Past} = State, Window, Timeout, Since, Until) ->
         noproc ->
             {noproc, Gone} = gone(Past),
             {{error, noproc}, Gone};
-        {not_started, weir_flow} = Reason ->
+        Reason when Reason =:= no_limit; Reason =:= ?NOT_STARTED ->
             {{error, Reason}, State};
         _TimeoutOrNoTimeLeft ->
             {_, {_, TimedOut}} = timed_out(Past),

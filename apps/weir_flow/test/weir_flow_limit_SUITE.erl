@@ -108,6 +108,23 @@ newcomers_do_not_overtake_waiters(_Config) ->
     ?assertEqual([ok], casts(Pid, [{note, 2}], busy)),
     finish(Pid, [], [1, 2]).
 
+%% Senders that are refused try again at once. Without the order they would take each credit before a waiter is
+%% scheduled.
+refused_senders_do_not_starve_waiters(_Config) ->
+    Pid = full(1),
+    Waiters = waiters(Pid, lists:seq(1, 30)),
+    Busy = [spawn(fun() -> cast_without_end(Pid) end) || _ <- lists:seq(1, 8)],
+    ok = release(Pid),
+    served(Waiters),
+    Passed = length(lists:takewhile(fun(Note) -> Note =/= 30 end, [Note || Note <- notes(Pid), Note >= 30])),
+    [kill(Sender) || Sender <- Busy],
+    ?assert(Passed =< 30, Passed),
+    kill(Pid).
+
+cast_without_end(Pid) ->
+    _ = cast(Pid, {note, busy}, busy),
+    cast_without_end(Pid).
+
 %% The receiver is blocked, so that only a tick of the queue finds the room.
 a_changed_limit_holds_at_once(_Config) ->
     Pid = full(1),
@@ -127,6 +144,19 @@ a_waiter_whose_time_is_over_leaves_the_queue(_Config) ->
         until(fun() -> process_info(queue(Pid), monitors) =:= {monitors, [{process, Pid}]} end),
         ?assertEqual(0, info(queued, Pid))
     end)),
+    finish(Pid, [], []).
+
+%% The sender waits for a queue, which cannot be started meanwhile.
+a_time_limit_holds_without_a_queue(_Config) ->
+    Pid = full(1),
+    [
+        begin
+            ok = sys:suspend(Server, infinity),
+            ?assertEqual({error, timeout}, result(async(fun() -> cast(Pid, {note, no}, wait, 50) end))),
+            ok = sys:resume(Server, infinity)
+        end
+     || Server <- [weir_flow_queues_sup, weir_flow_limits]
+    ],
     finish(Pid, [], []).
 
 %% The queue wakes twice as many senders at each tick. With one sender at each tick, the last one would wait for 80 s.
@@ -171,9 +201,15 @@ waiters_hear_of_the_end_of_the_receiver_or_the_application(_Config) ->
         end
      || {End, Reason} <- [
             {fun weir_kit:kill/1, noproc},
+            {fun restart/1, no_limit},
             {fun(_) -> application:stop(weir_flow) end, {not_started, weir_flow}}
         ]
     ].
+
+%% The waiters do not look at the table meanwhile, and the receiver does not ask for its limit again.
+restart(_Pid) ->
+    ok = application:stop(weir_flow),
+    application:start(weir_flow).
 
 %% A callback throws two messages, the request of the queue, and the request of the limits away. The limits ask again,
 %% and give the credits back.

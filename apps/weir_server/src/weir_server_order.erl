@@ -134,7 +134,7 @@ bound(#order{max = Max, bounded = Bounded} = Order, Stats) when Bounded =< Max -
     {Order, Stats};
 bound(#order{max = Max, drops = Drops, bounded = Bounded, len = Len, queue = Queue} = Order, Stats) ->
     Excess = Bounded - Max,
-    %% Nothing but the argument refers to the queue while messages are refused, so a collection can remove them.
+    %% Only the argument refers to the queue while messages are refused, so a collection can remove them.
     Without = Order#order{queue = weir_server_queue:new(), len = Len - Excess, bounded = Max},
     Drop = fun(Message, Kinds) ->
         Bare = unmarked(Message),

@@ -2,7 +2,8 @@
  * Places at which a test stops a thread, or makes a system call fail. Only `make HOOKS=1' compiles them.
  *
  * The environment variable WEIR_HOOKS names a directory. While the file `PLACE.pause' exists there, a thread that comes
- * to the place creates `PLACE.here' and waits. Each byte of the file `PLACE.fail' makes the call at the place fail once.
+ * to the place creates `PLACE.here' and waits. Each byte of the file `PLACE.fail' makes the call at the place fail
+ * once.
  */
 #ifndef WEIR_HOOK_H
 #define WEIR_HOOK_H

@@ -88,8 +88,8 @@ static struct weir_sock *sock_of(struct weir_watch *watch)
 }
 
 /*
- * Frees the places of dead processes, if the list is twice as long as after the last time. The list therefore has at most
- * twice as many places as there are alive processes, and FEW, and each new monitor pays for one look.
+ * Frees the places of dead processes, if the list is twice as long as after the last time. The list therefore has at
+ * most twice as many places as there are alive processes, and FEW, and each new monitor pays for one look.
  */
 static void drop_dead(ErlNifEnv *env, struct weir_sock *sock)
 {

@@ -1,8 +1,8 @@
 /*
  * Monitors of sockets, for inet:monitor/1: a process gets {'DOWN', Ref, socket, Socket, closed} when the socket closes.
  *
- * The reference of a monitor is a resource of its own that knows its socket. To cancel a monitor therefore takes nothing
- * but the reference, and no process keeps a table.
+ * The reference of a monitor is a resource of its own that knows its socket. To cancel a monitor therefore takes the
+ * reference alone, and no process keeps a table.
  *
  * A monitor is in the list of its socket until the socket closes or the monitor is cancelled. While it is in the list,
  * the list has a reference to the monitor, and the monitor has a reference to the socket. Afterwards neither holds the

@@ -1,5 +1,5 @@
-%% Races and failures that no test could cause from outside: the NIF of a node is built with the hooks of tests, which
-%% stop a thread at a place, and make a system call fail (c_src/weir_hook.h).
+%% Races and failures that no test can cause from outside. The NIF of a node is built with the hooks of tests
+%% (c_src/weir_hook.h). A hook stops a thread at a place, or makes a system call fail.
 -module(weir_socket_race_SUITE).
 
 -include_lib("common_test/include/ct.hrl").
@@ -15,7 +15,8 @@ init_per_suite(Config) ->
     Dir = ?config(priv_dir, Config),
     App = filename:join(Dir, "weir_socket"),
     Source = filename:join(weir_kit:path("apps/weir_socket"), "c_src"),
-    Command = ["make -s -C ", Source, " HOOKS=1 BUILD=", filename:join(Dir, "build"), " PRIV=", App, "/priv && echo built"],
+    Folders = [" BUILD=", filename:join(Dir, "build"), " PRIV=", filename:join(App, "priv")],
+    Command = ["make -s -C ", Source, " HOOKS=1", Folders, " && echo built"],
     Output = os:cmd(lists:flatten(Command)),
     ?assertNotEqual(nomatch, string:find(Output, "built"), Output),
     ok = copy(filename:dirname(code:which(weir_socket)), filename:join(App, "ebin")),
@@ -77,7 +78,8 @@ listen() ->
     Here = self(),
     _ = spawn(fun() ->
         Options = [{bind_policy, round_robin}, {active, false}],
-        Listeners = [element(2, {ok, _} = weir_socket:listen(0, Options)) || _ <- lists:seq(1, weir_socket_nif:pollsets())],
+        Sets = weir_socket_nif:pollsets(),
+        Listeners = [element(2, {ok, _} = weir_socket:listen(0, Options)) || _ <- lists:seq(1, Sets)],
         {ok, Port} = weir_socket:port(lists:last(Listeners)),
         true = register(acceptor, spawn(fun() -> weir_socket:accept(lists:last(Listeners)) end)),
         ok = weir_kit:until_waiting(whereis(acceptor)),
@@ -103,7 +105,9 @@ open_files() ->
     Keeper = spawn(fun() ->
         Files = [element(2, {ok, _} = file:open("/dev/zero", [read, raw, binary])) || _ <- lists:seq(1, 50)],
         Here ! opened,
-        receive {broken, To} -> To ! {broken, [Result || File <- Files, {error, _} = Result <- [file:read(File, 1)]]} end
+        receive
+            {broken, To} -> To ! {broken, [Error || File <- Files, {error, _} = Error <- [file:read(File, 1)]]}
+        end
     end),
     true = register(keeper, Keeper),
     receive opened -> ok end.
