@@ -21,8 +21,6 @@ casts(Dest, Notes, How) -> [weir_flow:cast(Dest, {note, N}, How) || N <- Notes].
 
 window(Pid) -> maps:get(Pid, weir_flow:windows()).
 
-%% ---------------------------------------------------------------- the bound
-
 %% Window - 1 messages go out. The next call brings the request, and waits. When the receiver goes on, all messages
 %% arrive in their order.
 bound(_Config) ->

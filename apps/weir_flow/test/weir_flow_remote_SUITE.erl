@@ -65,8 +65,6 @@ until_waiting(Senders, Pid, Length, Config) ->
 
 casts(Dest, Notes, How) -> [weir_flow:cast(Dest, {note, N}, How) || N <- Notes].
 
-%% ---------------------------------------------------------------- cases
-
 %% The mailbox holds Window - 1 messages, the request of the sender, and the request of the watch.
 bound(Config) ->
     Pid = receiver(Config),

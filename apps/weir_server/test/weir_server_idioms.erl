@@ -1,8 +1,8 @@
-%% weir_server_probe for batches, in which each message is handled as it would be alone: so what it tells is the same,
-%% in the same order, whether it serves under gen_server, which knows no batches, or under weir_server.
+%% The probe with batches whose messages it handles one by one. Its events are the same under weir_server as under
+%% gen_server, which has no batches.
 %%
-%% What a message in the middle of a batch asks for is done where gen_server would do it with another message waiting:
-%% a continuation at once, a time-out or hibernation not at all. What the last one asks for is left to the server.
+%% Within a batch it does what gen_server would do with another message waiting: a continuation at once, a time-out or a
+%% hibernation not at all. The server does what the last message of the batch asks for.
 -module(weir_server_idioms).
 
 -export([handle_batch/2]).

@@ -1,4 +1,4 @@
-%% weir_server_probe with priorities for casts alone: that of `{p, Priority, Message}', 0 for others.
+%% The probe with priorities for casts alone.
 -module(weir_server_probe_prio_casts).
 
 -export([prioritise_cast/3]).

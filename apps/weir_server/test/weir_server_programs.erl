@@ -9,16 +9,16 @@
 -import(weir_kit, [queue_len/1, until/1]).
 -import(weir_server_loop_lib, [hold/1, release/2, ask/3, events/1, spin/1]).
 
--export([options/0, run/4, backlog/2, fill/1, fillers/0, do/3, times/2, casts/2]).
--export([returns/1, request/3, comparable/3, with_states/1, action/2, times_out/2, sends_request/0, answers_once/0]).
--export([ways/0, ends/3, end_it/2, told/1, next_exit/1, until_more_than/2, release_number/0]).
+-export([options/0, run/4, backlog/2, do/3, casts/2]).
+-export([returns/1, request/3, comparable/3, with_states/1, action/2, times_out/2]).
+-export([ways/0, ends/3, told/1, next_exit/1, until_more_than/2]).
 
 %% Number of casts after which a server without options has drained: it looks at its mailbox after 64 messages, and
 %% after each slow callback.
 -define(FILLERS, 150).
 
 %% Returns the options of the servers that are compared with gen_server.
-options() -> [[], [{drain, {1000, 1000}}], [{drain, {1, 3}}], [{max_queue, 100_000}]].
+options() -> [[], [{drain, 1}], [{drain, {1000, 1000}}], [{drain, {1, 3}}], [{max_queue, 100_000}]].
 
 %% Runs a program with a new server, and returns the observation of weir_server_same:run/3. The process that runs the
 %% program is the server's parent, so the server ends with that process.
@@ -36,9 +36,6 @@ backlog(Pid, Fill) ->
     Result = Fill(),
     release(Pid, Held),
     Result.
-
-%% Returns the number of casts that fill/1 sends.
-fillers() -> ?FILLERS.
 
 %% Sends casts whose callbacks are so slow that draining is worth it.
 fill(Pid) ->
@@ -95,9 +92,6 @@ next_exit(Pid) ->
 %% Waits until the mailbox of the server has more than Length messages.
 until_more_than(Length, Pid) -> until(fun() -> queue_len(Pid) > Length end).
 
-%% Returns the number of the OTP release.
-release_number() -> list_to_integer(erlang:system_info(otp_release)).
-
 %% ---------------------------------------------------------------- the end
 
 %% Returns the ways to end a server.
@@ -138,7 +132,7 @@ told(Pid) ->
 %% Returns an action for a callback of this module. gen_server has actions with a message from OTP 29 on. On older
 %% releases a time-out without a message stands for the message `timeout'.
 action(gen_server, {_, Time, timeout} = Action) ->
-    case release_number() >= 29 of
+    case weir_server_loop_lib:release_number() >= 29 of
         true -> Action;
         false -> Time
     end;
@@ -158,16 +152,3 @@ times_out(Action, Requests) ->
         end),
         comparable(S, with_states(Requests), events({info, timeout}))
     end.
-
-%% Starts a process that receives one call, and answers after the message `go'.
-answers_once() ->
-    spawn(fun() ->
-        receive
-            {'$gen_call', From, Request} -> receive go -> gen_server:reply(From, {answered, Request}) end
-        end
-    end).
-
-%% Sends a request to a new process of answers_once/0, and returns both.
-sends_request() ->
-    P = answers_once(),
-    {P, gen_server:send_request(P, question)}.

@@ -1,16 +1,12 @@
-%% weir_server_puppet with format_message_queue/2.
+%% The puppet with format_message_queue/2, whose function the process dictionary may have.
 -module(weir_server_puppet3).
 
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_message_queue/2]).
+-export([format_message_queue/2]).
 
-init(Fun) -> weir_server_puppet:init(Fun).
-handle_call(Request, From, State) -> weir_server_puppet:handle_call(Request, From, State).
-handle_cast(Request, State) -> put(state, State), weir_server_puppet:handle_cast(Request, State).
-handle_info(Info, State) -> weir_server_puppet:handle_info(Info, State).
-terminate(Reason, State) -> weir_server_puppet:terminate(Reason, State).
+-include("weir_server_puppet.hrl").
 
 format_message_queue(Opt, Queue) ->
-    case get(state) of
-        #{format_queue := Fun} -> Fun(Opt, Queue);
-        _ -> {Opt, Queue}
+    case get(format_queue) of
+        undefined -> {Opt, Queue};
+        Fun -> Fun(Opt, Queue)
     end.

@@ -1,14 +1,15 @@
 %% Runs a script on gen_server and on weir_server, and compares what it saw. gen_server, of whatever release runs the
 %% test, is the oracle.
 %%
-%% A script is a fun of the module to use. What it returns is compared, and what was logged meanwhile: the reports of
-%% gen_server and proc_lib, with the text that their formatters make of them. Before the comparison both are freed of
-%% what differs between any two runs (pids, references, sizes of heaps) and of the names and frames of the machinery.
+%% A script is a fun of the module to use. The observation of a script is its result, and the reports of gen_server and
+%% proc_lib that were logged meanwhile, with the text that their formatters make. An observation is free of the terms
+%% that differ between any two runs (pids, references, sizes of heaps) and of the names and frames of the machinery.
 -module(weir_server_same).
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([check/1, check_all/1, run/2, run/3, normal/1, mailbox/0, silence/1, unsilence/1]).
+-export([check/1, check_all/1, check_from/3, run/2, run/3, normal/1, mailbox/0, result/1]).
+-export([on_two_nodes/2, silence/1, unsilence/1]).
 
 %% the handler
 -export([log/2]).
@@ -19,7 +20,7 @@
 check(Script) ->
     ?assertEqual(run(gen_server, Script), run(weir_server, Script)).
 
-%% Compares many: `[{Name, Script}]'. All are run; those that differ are shown together.
+%% Compares scripts with names: `[{Name, Script}]'. Runs all of them, and shows those that differ.
 check_all(Scripts) ->
     Differing = [
         {Name, {gen_server, Expected}, {weir_server, Actual}}
@@ -29,6 +30,12 @@ check_all(Scripts) ->
         Expected =/= Actual
     ],
     ?assertEqual([], Differing).
+
+%% Compares the result of a script with the expected one, and from this release of OTP on also with gen_server.
+check_from(Release, Expected, Script) ->
+    {Returned, _} = run(weir_server, Script),
+    ?assertEqual({returned, Expected}, Returned),
+    weir_server_loop_lib:release_number() < Release orelse check(Script).
 
 run(S, Script) ->
     run(S, Script, #{}).
@@ -40,7 +47,7 @@ run(S, Script, Options) ->
     Id = list_to_atom("same_" ++ integer_to_list(erlang:unique_integer([positive]))),
     Run = fun() ->
         process_flag(trap_exit, maps:get(trap_exit, Options, false)),
-        %% What a process has yet to report that another script, or case, has left behind is not this one's.
+        %% A process that another script has left behind may still log a report.
         Others = maps:from_keys(processes(), other),
         ok = logger:add_handler(Id, ?MODULE, #{config => #{tell => self(), others => Others}}),
         Result =
@@ -75,12 +82,12 @@ logged() ->
     receive {?MODULE, Event} -> [Event | logged()] after 0 -> [] end.
 
 shown(#{level := Level, msg := {report, #{label := {proc_lib, crash}, report := [Info, Linked]}}}) ->
-    %% Whoever waits for the server may have sent the next message or not.
+    %% The client may have sent the next message before the crash.
     Varying = [pid, heap_size, stack_size, reductions, dictionary, message_queue_len, messages],
     Dictionary = lists:sort(proplists:get_value(dictionary, Info)),
     {Level, crash, [Item || {Key, _} = Item <- Info, not lists:member(Key, Varying)], Dictionary, length(Linked)};
 shown(#{level := Level, msg := {report, Given}, meta := #{report_cb := Long, domain := Domain} = Meta}) ->
-    %% What only weir_server has.
+    %% Only weir_server has this key.
     Report = maps:without([drained], Given),
     #{tag := Tag, report_cb := Short} = maps:get(error_logger, Meta),
     {Format, Args} = Short(Report),
@@ -114,7 +121,7 @@ normal({'$weir_server', _}) ->
 %% In a status.
 normal({statistics, {_Start, {reductions, _}, In, Out}}) ->
     {statistics, In, Out};
-%% Of a report: eight frames, and how many of them the machinery has depends on where in its call the client was.
+%% A report has eight frames, and the number of the machinery's depends on where in its call the client was.
 normal({client_info, {Pid, {Name, [_ | _] = Stack}}}) ->
     {client_info, {normal(Pid), {normal(Name), lists:sublist(normal_list(Stack), 2)}}};
 normal(Pid) when is_pid(Pid) ->
@@ -181,7 +188,26 @@ mailbox() ->
     {messages, Messages} = process_info(self(), messages),
     [Msg || Msg <- Messages, not is_tuple(Msg) orelse element(1, Msg) =/= ?MODULE].
 
-%% The reports that are wanted here are not wanted on the terminal.
+%% Calls the function, and returns its result or its exception.
+result(Fun) ->
+    try
+        Fun()
+    catch
+        Class:Reason -> {Class, Reason}
+    end.
+
+%% Calls a function of a suite in a new node, with the name of another new node.
+on_two_nodes(Suite, Function) ->
+    Nodes = [First, #{name := Second}] = [weir_kit_nodes:start([]) || _ <- [first, second]],
+    try
+        ok = weir_kit_nodes:connect(Nodes),
+        ok = weir_kit_nodes:call(First, logger, set_primary_config, [level, notice]),
+        weir_kit_nodes:call(First, Suite, Function, [Second])
+    after
+        lists:foreach(fun weir_kit_nodes:kill/1, Nodes)
+    end.
+
+%% Keeps the reports, which the scripts cause, away from the terminal.
 silence(Config) ->
     case logger:get_handler_config(default) of
         {ok, #{level := Level}} ->
