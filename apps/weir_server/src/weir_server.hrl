@@ -1,30 +1,33 @@
-%% What a weir_server was started with, beside gen_server's options. Defaults and checks: weir_server_opts.
+%% The options of a server, without gen_server's. weir_server_opts checks them, and describes them for users.
 -record(conf, {
-    %% Messages drained at a time at least and at most; `auto': see weir_server_inbox.
+    %% Numbers of messages that a poll drains at least and at most. `auto': see weir_server_pace.
     drain = auto :: auto | {Min :: pos_integer(), Max :: pos_integer() | infinity},
-    %% A batch ends when it is estimated to have this many bytes.
+    %% The estimated number of bytes at which a batch ends.
     batch_bytes = infinity :: pos_integer() | infinity,
-    %% How long a batch that is not full is waited for, microseconds.
+    %% Microseconds that a batch which is not full waits for more messages.
     linger = 0 :: non_neg_integer(),
-    %% Messages that may wait, and what happens to more.
+    %% Number of calls and casts that may wait, and the policy for more of them.
     max_queue = infinity :: pos_integer() | infinity,
     overload = reject :: reject | drop_oldest | drop_newest,
-    %% init/1's {backoff, InitialMs, MinimumMs, DesiredMs}.
+    %% The back-off that init/1 has returned.
     backoff = none :: none | {backoff, pos_integer(), pos_integer(), pos_integer()},
-    %% Whether the user has chosen where messages are kept, on the heap or off it.
+    %% Whether the user has chosen whether messages are kept on the heap or off the heap.
     queue_data = default :: default | given
 }).
 
-%% How many messages are handled between two polls of the mailbox: so many callbacks may pass before one of a higher
-%% priority is met. A poll takes the lock that senders take, so one for each message is dear.
+%% Number of callbacks between two polls of the mailbox: a message of a higher priority may wait for that many. A poll
+%% takes the lock that senders take, so a poll for each message costs too much.
 -define(POLL, 16).
 
-%% From how long a callback is slow, nanoseconds. Draining a message costs some 130 ns, which is too much beside less
-%% than this: see weir_server_inbox.
+%% The number of callbacks between two polls of a server that takes messages from the mailbox one by one.
+-define(POLL_DIRECT, 64).
+
+%% Nanoseconds from which on a callback is slow. Draining a message costs some 130 ns, which is too much beside a faster
+%% callback (weir_server_pace).
 -define(SLOW_CALLBACK_NS, 2000).
 
-%% What a callback has returned, or the exception that it has raised. As in all callbacks, a throw is a return. A macro,
-%% since it is on the way of each message, where a call and a fun would be felt. Only one to a clause.
+%% The result of a callback, or its exception. As in all callbacks, a throw is a return. Each message passes this macro,
+%% where a function and a fun would show. A function clause may have this macro once.
 -define(CALLED(Callback),
     try
         {returned, Callback}
@@ -33,14 +36,3 @@
         RaisedClass:RaisedReason:RaisedStack -> {raised, RaisedClass, RaisedReason, RaisedStack}
     end
 ).
-
-%% A message that weir_flow counts: `Counter' is told when it has been handled.
--define(CREDIT(Counter, Message), {'$weir_credit', Counter, Message}).
-
-%% weir_flow's request for an acknowledgement, which is that of `sys:statistics(Pid, get)'. It is answered when
-%% everything before it has been handled.
--define(ACK_REQUEST(From), {system, From, {debug, {statistics, get}}}).
-
-%% What weir_server:info/1 sends to a server that waits for a message, and the question of with_state/2.
--define(PUBLISH_REQUEST(From), {'$weir_publish', From, now}).
--define(WITH_STATE(From, Fun), {'$weir_with_state', From, Fun}).

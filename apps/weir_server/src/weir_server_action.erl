@@ -1,4 +1,4 @@
-%% @doc What a callback may ask to be done next: weir_server:action().
+%% @doc The actions that a callback may return: weir_server:action().
 %%
 %% A pure module.
 %% @private
@@ -8,7 +8,7 @@
 
 -define(is_timeout(X), (X =:= infinity orelse (is_integer(X) andalso X >= 0))).
 
-%% @doc Whether a term is something that a callback may ask to be done next.
+%% @doc Returns whether a term is an action.
 -spec is_action(term()) -> boolean().
 is_action(hibernate) -> true;
 is_action({continue, _}) -> true;
@@ -20,7 +20,8 @@ is_timer(_Time, wrong) -> false;
 is_timer(Time, true) -> Time =:= infinity orelse is_integer(Time);
 is_timer(Time, false) -> ?is_timeout(Time).
 
-%% @doc Whether the options of a timer say that its time is absolute; the last one counts. `wrong': they are none.
+%% @doc Returns whether the options of a timer say that its time is absolute. The last such option counts. Returns
+%% `wrong' if the term is no options.
 -spec is_abs(Options :: term()) -> boolean() | wrong.
 is_abs(Options) when is_list(Options) -> is_abs(Options, false);
 is_abs(Option) -> is_abs([Option], false).
@@ -29,7 +30,7 @@ is_abs([{abs, Abs} | Options], _) when is_boolean(Abs) -> is_abs(Options, Abs);
 is_abs([], Abs) -> Abs;
 is_abs(_Other, _) -> wrong.
 
-%% @doc Starts the timer of an action that has one, whose message has this tag, and tells what is to be waited for.
+%% @doc Starts the timer of an action. The timer's message has this tag. Returns what the server waits for.
 -spec start_timer(weir_server:action(), Tag :: reference()) ->
     infinity | hibernate | {timer, Timer :: reference(), Message :: term(), infinity | hibernate}.
 start_timer({Kind, Time, Message}, Tag) -> start_timer({Kind, Time, Message, []}, Tag);
@@ -40,7 +41,7 @@ start_timer({Kind, Time, Message, Options}, Tag) ->
 sleep(timeout) -> infinity;
 sleep(hibernate) -> hibernate.
 
-%% Monotonic milliseconds that the runtime has a timer for. What is over is due now.
+%% Returns a time in monotonic milliseconds for which the runtime can start a timer. A time in the past is due now.
 due(Time, IsAbsolute) ->
     Now = erlang:monotonic_time(millisecond),
     Due =

@@ -1,9 +1,9 @@
-%% @doc How long a server that is asked to hibernate waits first, so that one that is woken again at once does not
+%% @doc How long a server waits for a message before it hibernates. A server that would wake again at once does not
 %% hibernate in vain.
 %%
-%% The wait begins with `Initial' milliseconds. After each sleep it is adapted: doubled if the sleep was shorter than
-%% `Desired', for then it was not worth it; halved otherwise, down to `Minimum'. The rule is that of gen_server2's
-%% `{backoff, ...}'.
+%% The first wait is `Initial' milliseconds. If the server then sleeps for less than `Desired' milliseconds, the sleep
+%% was not worth its cost, and the next wait is doubled. Otherwise the next wait is halved, down to `Minimum'.
+%% gen_server2's `{backoff, ...}' has the same rule.
 %%
 %% A pure module.
 %% @private
@@ -13,7 +13,7 @@
 
 -export_type([backoff/0]).
 
-%% Longer than this nobody waits: what is never idle for two minutes need not hibernate.
+%% The longest wait in milliseconds. A server that is never idle for two minutes need not hibernate.
 -define(MAX_DELAY, 120_000).
 
 -record(backoff, {
@@ -25,23 +25,23 @@
 
 -opaque backoff() :: none | #backoff{}.
 
-%% @doc The state at the start. `none': it hibernates at once.
+%% @doc Returns the state at the start. With `none' the server hibernates at once.
 -spec new(none | weir_server:backoff()) -> backoff().
 new(none) -> none;
 new({backoff, Initial, Minimum, Desired}) ->
     #backoff{delay = max(Initial, Minimum), minimum = Minimum, desired = Desired}.
 
-%% @doc Milliseconds to wait for a message before hibernating.
+%% @doc Returns the milliseconds for which the server waits for a message before it hibernates.
 -spec delay(backoff()) -> non_neg_integer().
 delay(none) -> 0;
 delay(#backoff{delay = Delay}) -> Delay.
 
-%% @doc The server hibernates now (monotonic milliseconds).
+%% @doc Notes that the server hibernates now, in monotonic milliseconds.
 -spec sleeps(Now :: integer(), backoff()) -> backoff().
 sleeps(_Now, none) -> none;
 sleeps(Now, Backoff) -> Backoff#backoff{asleep_since = Now}.
 
-%% @doc The server was woken: the next wait is longer if it has slept for less than it is to, and else shorter.
+%% @doc Notes that the server wakes now, in monotonic milliseconds. Adapts the next wait.
 -spec wakes(Now :: integer(), backoff()) -> backoff().
 wakes(_Now, none) ->
     none;

@@ -1,146 +1,91 @@
-%% @doc The envelopes that messages come in, and what callbacks get of them: one message, or a batch, as handle_batch/2
-%% has it.
+%% @doc The size of the next batch, and how long a batch that is not full waits for more messages.
 %%
-%% A pure module.
+%% The size is Min at first. If the mailbox had more messages, the size is doubled, up to Max. If the mailbox had less
+%% than a quarter, the size is halved. Min and Max are from the option `drain', or else ?MIN and ?MAX.
+%%
+%% With the option `linger', a batch that is not full waits until its first message is that old. A message for the loop
+%% ends the wait, except weir_flow's request for an acknowledgement.
+%%
+%% A pure module. Times are of os:perf_counter/0.
 %% @private
 -module(weir_server_batch).
 
--export([decode/3, message/1, encode/1, uncredited/1, are_replies/1]).
--export([report_of/1, first/1, shape/1, without_batch/3, hidden/1]).
+-export([new/1, size/1, bytes/1, room/3]).
+-export([linger/2, lingers/1, left/3, end_linger/2, handed_out/1]).
+
+-export_type([batch/0]).
 
 -include("weir_server.hrl").
 
-%% The number of messages that a report shows, the depth and width of terms in it, the bytes of an argument from which
-%% on it shows the shape, and the smallest integer that it does not show.
--define(SHOWN, 3).
--define(DEPTH, 4).
--define(WIDTH, 8).
--define(LARGE, 1000).
--define(BIG, (1 bsl 64)).
+-define(MIN, 64).
+-define(MAX, 1024).
 
-%% @doc The batch; what is for the loop of this server, in the order of the chunk; how many messages of the batch there
-%% are of each kind; and how many credits of weir_flow's are to be given back, by counter.
-%%
-%% Cost: one pass, and some seven words for each message.
--spec decode(Chunk :: [term()], Parent :: pid(), Tag :: reference()) ->
-    {[weir_server:message()], Others :: [term()], weir_server_order:kinds(), [{atomics:atomics_ref(), pos_integer()}]}.
-decode(Chunk, Parent, Tag) -> decode(Chunk, {Parent, Tag}, [], [], 0, 0, 0, []).
+-record(batch, {
+    min :: pos_integer(),
+    max :: pos_integer() | infinity,
+    size :: pos_integer(),
+    bytes :: pos_integer() | infinity,
+    linger :: non_neg_integer(),
+    %% The time until which the batch waits, or `none' if it does not.
+    until = none :: none | integer()
+}).
 
-decode([{'$gen_cast', Request} | Chunk], Server, Batch, Others, Calls, Casts, Infos, Credits) ->
-    decode(Chunk, Server, [{cast, Request} | Batch], Others, Calls, Casts + 1, Infos, Credits);
-decode([{'$gen_call', From, Request} | Chunk], Server, Batch, Others, Calls, Casts, Infos, Credits) ->
-    decode(Chunk, Server, [{call, From, Request} | Batch], Others, Calls + 1, Casts, Infos, Credits);
-decode([?CREDIT(Counter, Message) | Chunk], Server, Batch, Others, Calls, Casts, Infos, Credits) ->
-    decode([Message | Chunk], Server, Batch, Others, Calls, Casts, Infos, one_more(Counter, Credits));
-decode([Message | Chunk], {Parent, Tag} = Server, Batch, Others, Calls, Casts, Infos, Credits) ->
-    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
-        true -> decode(Chunk, Server, Batch, [Message | Others], Calls, Casts, Infos, Credits);
-        false -> decode(Chunk, Server, [{info, Message} | Batch], Others, Calls, Casts, Infos + 1, Credits)
-    end;
-decode([], _Server, Batch, Others, Calls, Casts, Infos, Credits) ->
-    {lists:reverse(Batch), lists:reverse(Others), {Calls, Casts, Infos}, Credits}.
+-opaque batch() :: #batch{}.
 
-%% A server has one counter.
-one_more(Counter, [{Counter, N}]) -> [{Counter, N + 1}];
-one_more(Counter, Credits) -> [{Counter, 1} | Credits].
+%% @doc Returns the size and the wait of the first batch.
+-spec new(#conf{}) -> batch().
+new(#conf{drain = Drain, batch_bytes = Bytes, linger = Microseconds}) ->
+    {Min, Max} =
+        case Drain of
+            auto -> {?MIN, ?MAX};
+            _ -> Drain
+        end,
+    Linger = erlang:convert_time_unit(Microseconds, microsecond, perf_counter),
+    #batch{min = Min, max = Max, size = Min, bytes = Bytes, linger = Linger}.
 
-%% @doc A message that came without a credit, as a batch has it.
--spec message(Raw :: term()) -> weir_server:message().
-message({'$gen_call', From, Request}) -> {call, From, Request};
-message({'$gen_cast', Request}) -> {cast, Request};
-message(Raw) -> {info, Raw}.
+%% @doc Returns how many messages the next batch may have.
+-spec size(batch()) -> pos_integer().
+size(#batch{size = Size}) -> Size.
 
-%% @doc A message as it came: the inverse of message/1.
--spec encode(weir_server:message()) -> Raw :: term().
-encode({call, From, Request}) -> {'$gen_call', From, Request};
-encode({cast, Request}) -> {'$gen_cast', Request};
-encode({info, Raw}) -> Raw.
+%% @doc Returns at how many bytes the next batch ends.
+-spec bytes(batch()) -> pos_integer() | infinity.
+bytes(#batch{bytes = Bytes}) -> Bytes.
 
-%% @doc A message without the credit of weir_flow's that it may have come with.
--spec uncredited(term()) -> Raw :: term().
-uncredited(?CREDIT(_Counter, Message)) -> Message;
-uncredited(Message) -> Message.
+%% @doc Returns how many of `Length' messages in the mailbox fit into a batch that has `Waiting' messages, and adapts
+%% the size of the next batch.
+-spec room(Length :: non_neg_integer(), Waiting :: non_neg_integer(), batch()) -> {non_neg_integer(), batch()}.
+room(Length, Waiting, #batch{min = Min, max = Max, size = Size} = Batch) ->
+    Room = max(0, Size - Waiting),
+    Next =
+        if
+            Length > Room -> min(2 * Size, Max);
+            Size > Min, 4 * (Length + Waiting) < Size -> max(Size div 2, Min);
+            true -> Size
+        end,
+    {min(Length, Room), Batch#batch{size = Next}}.
 
-%% @doc Whether a term is what handle_batch/2 may give as its replies.
--spec are_replies(term()) -> boolean().
-are_replies([{{Pid, _Tag}, _Reply} | Replies]) when is_pid(Pid) -> are_replies(Replies);
-are_replies(Other) -> Other =:= [].
+%% ---------------------------------------------------------------- lingering
 
-%% ---------------------------------------------------------------- reports
+%% @doc Begins to wait, unless the batch waits already.
+-spec linger(Now :: integer(), none | batch()) -> none | batch().
+linger(Now, #batch{linger = Linger, until = none} = Batch) when Linger > 0 -> Batch#batch{until = Now + Linger};
+linger(_Now, Batch) -> Batch.
 
-%% @doc Returns the description of a batch in reports: the number of its messages, and the shapes of the first ones. A
-%% thousand payloads would make a log of megabytes.
--spec report_of([weir_server:message()]) -> {batch, non_neg_integer(), Shapes :: [term()]}.
-report_of(Batch) -> {batch, length(Batch), [shape(Message) || Message <- first(Batch)]}.
+%% @doc Returns whether the batch waits.
+-spec lingers(none | batch()) -> boolean().
+lingers(#batch{until = Until}) when is_integer(Until) -> true;
+lingers(_Batch) -> false.
 
-%% @doc Returns the first messages, as many as reports show.
--spec first([Message]) -> [Message].
-first(Messages) -> lists:sublist(Messages, ?SHOWN).
+%% @doc Returns for how long a batch of `Count' messages still waits. 0: the batch is full, or its time is up.
+-spec left(Now :: integer(), Count :: non_neg_integer(), batch()) -> non_neg_integer().
+left(_Now, Count, #batch{size = Size}) when Count >= Size -> 0;
+left(Now, _Count, #batch{until = Until}) -> max(0, Until - Now).
 
-%% @doc Returns the shape of a message.
--spec shape(weir_server:message()) -> term().
-shape(Message) -> shape(Message, ?DEPTH).
+%% @doc Ends the wait.
+-spec end_linger(Now :: integer(), batch()) -> batch().
+end_linger(Now, Batch) -> Batch#batch{until = Now}.
 
-%% @doc Returns an exception of handle_batch/2 without the batch. A description replaces each batch, or part of a batch,
-%% in the arguments of the stack trace and in the reason of an error. The shape replaces an argument of more than ?LARGE
-%% bytes, which may be made of the batch.
--spec without_batch(error | exit, Reason :: term(), erlang:stacktrace()) ->
-    {error | exit, Reason :: term(), erlang:stacktrace()}.
-without_batch(error, {Error, Value}, Stacktrace) -> {error, {Error, hidden(Value, ?DEPTH)}, frames(Stacktrace)};
-without_batch(Class, Reason, Stacktrace) -> {Class, Reason, frames(Stacktrace)}.
-
-%% @doc Returns a term with a description in place of each batch in it.
--spec hidden(term()) -> term().
-hidden(Term) -> hidden(Term, ?DEPTH).
-
-frames(Stacktrace) -> [frame(Frame) || Frame <- Stacktrace].
-
-frame({Mod, Function, Args, Location}) when is_list(Args) ->
-    {Mod, Function, [argument(Arg) || Arg <- Args], Location};
-frame({Fun, Args, Location}) when is_list(Args) ->
-    {Fun, [argument(Arg) || Arg <- Args], Location};
-frame(Frame) ->
-    Frame.
-
-argument(Arg) ->
-    Hidden = hidden(Arg, ?DEPTH),
-    case erlang:external_size(Hidden) > ?LARGE of
-        true -> shape(Hidden, ?DEPTH);
-        false -> Hidden
-    end.
-
-hidden([_ | _] = List, Depth) ->
-    case is_batch(List) of
-        true -> report_of(List);
-        false when Depth > 0 -> hidden_elements(List, Depth - 1);
-        false -> List
-    end;
-hidden(Tuple, Depth) when is_tuple(Tuple), Depth > 0 ->
-    list_to_tuple([hidden(Element, Depth - 1) || Element <- tuple_to_list(Tuple)]);
-hidden(Map, Depth) when is_map(Map), Depth > 0 ->
-    maps:map(fun(_Key, Value) -> hidden(Value, Depth - 1) end, Map);
-hidden(Term, _Depth) ->
-    Term.
-
-hidden_elements([Element | List], Depth) -> [hidden(Element, Depth) | hidden_elements(List, Depth)];
-hidden_elements(End, _Depth) -> End.
-
-is_batch([{cast, _} | List]) -> is_batch(List);
-is_batch([{info, _} | List]) -> is_batch(List);
-is_batch([{call, {_, _}, _} | List]) -> is_batch(List);
-is_batch(End) -> End =:= [].
-
-%% Lists, binaries and maps can be payloads of any size, so a shape has their sizes alone.
-shape(Binary, _Depth) when is_bitstring(Binary) -> {binary, byte_size(Binary)};
-shape(Map, _Depth) when is_map(Map) -> {map, map_size(Map)};
-shape([_ | _] = List, _Depth) -> {list, list_size(List, 0)};
-shape(Tuple, Depth) when is_tuple(Tuple), Depth > 0, tuple_size(Tuple) =< ?WIDTH ->
-    list_to_tuple([shape(Element, Depth - 1) || Element <- tuple_to_list(Tuple)]);
-shape(Tuple, _Depth) when is_tuple(Tuple) -> {tuple, tuple_size(Tuple)};
-shape(Fun, _Depth) when is_function(Fun) -> {function, element(2, erlang:fun_info(Fun, arity))};
-shape(Integer, _Depth) when is_integer(Integer), abs(Integer) >= ?BIG -> {integer, erlang:external_size(Integer)};
-shape(Small, _Depth) -> Small.
-
-%% An improper list has no length.
-list_size([_ | List], Size) -> list_size(List, Size + 1);
-list_size(_End, Size) -> Size.
+%% @doc Returns the wait of the next batch, which has not begun.
+-spec handed_out(none | batch()) -> none | batch().
+handed_out(none) -> none;
+handed_out(Batch) -> Batch#batch{until = none}.

@@ -1,10 +1,9 @@
-%% @doc What a client of a weir_server can ask for beyond what gen_server's clients can.
+%% @doc The requests of a weir_server's client that gen_server does not have.
 %%
-%% On the wire it is ordinary calls, and for with_state/2 one with a label of its own: `{'$weir_with_state', From,
-%% Fun}', whose answer is given when the request's turn comes: `{ok, Fun(State)}', or `{raised, Class, Reason,
-%% Stacktrace}'. A gen_server takes that for an info: the caller waits in vain. info/1 reads what the server has
-%% published (weir_server_inbox); one that waits for a message has not published all, and is sent `{'$weir_publish',
-%% From, now}'.
+%% mcall/1 sends calls. with_state/2 sends a request of its own, which the server answers in the order of messages:
+%% `{ok, Fun(State)}' or `{raised, Class, Reason, Stacktrace}'. A gen_server takes that request for an info, and the
+%% caller waits in vain. info/1 reads the counts that the server has published (weir_server_stats). A server that waits
+%% for a message has not published all counts, so info/1 sends it a request to publish.
 %% @private
 -module(weir_server_client).
 
@@ -12,7 +11,9 @@
 
 -export_type([info/0]).
 
-%% How long info/1 waits for a server that waits itself, and for another node, milliseconds.
+-include("weir_server_message.hrl").
+
+%% Milliseconds that info/1 waits for a server which waits for a message, and for another node.
 -define(SOON_MS, 50).
 -define(THERE_MS, 5000).
 
@@ -31,16 +32,17 @@
     drains := non_neg_integer(),
     longest_wait_us := non_neg_integer()
 }.
-%% `mailbox': messages in the mailbox now; `drained': in the private queue now; `waiting': their sum. `handled':
-%% messages that callbacks have been given since the start, by kind. `dropped': refused or dropped because of
-%% `max_queue', by kind. `shed': dropped because `prioritise_cast/3' or `prioritise_info/3' said so. `batches': calls of
-%% `handle_batch/2'; `largest_batch': messages in the largest of them. `drains': how often the mailbox was drained.
-%% `longest_wait_us': the longest time, in microseconds, that a message was seen to wait in the private queue.
+%% The counts of a server. Numbers of messages now: `mailbox', in the mailbox; `drained', in the private queue;
+%% `waiting', their sum. Numbers of messages since the start, by kind: `handled' by callbacks; `dropped' because of
+%% `max_queue', refused calls included; `shed' because `prioritise_cast/3' or `prioritise_info/3' returned `drop'.
+%% `batches' is the number of calls of `handle_batch/2', and `largest_batch' the number of messages in the largest
+%% batch. `drains' is how often the server has drained its mailbox. `longest_wait_us' is the longest time, in
+%% microseconds, that a message has waited in the private queue.
 
 %% @doc See {@link weir_server:mcall/1}.
 %%
-%% All requests are sent before the first answer is waited for. An answer, or the news that there will be none, comes
-%% for each of them sooner or later unless a server neither answers nor dies, so nothing is left in the mailbox.
+%% Sends all requests before it waits for the first answer. Waits until each server has answered or died, so the mailbox
+%% has no answer left afterwards.
 -spec mcall([{weir_server:server_ref(), Request :: term()}]) ->
     {[{weir_server:server_ref(), Reply :: term()}], [{weir_server:server_ref(), Reason :: term()}]}.
 mcall(Requests) ->
@@ -51,7 +53,7 @@ mcall(Requests) ->
         [{Server, Reason} || {Server, {error, Reason}} <- Answers]
     }.
 
-%% A mistake in the list is found before anything is sent.
+%% Finds a mistake in the list before a request is sent.
 checked([{Server, _} = Request | Requests], Checked) ->
     is_server_ref(Server) orelse error(badarg),
     checked(Requests, [Request | Checked]);
@@ -92,7 +94,7 @@ node_of(Pid) -> node(Pid).
 %% @doc See {@link weir_server:with_state/2}.
 -spec with_state(weir_server:server_ref(), fun((State :: term()) -> Result)) -> Result | {error, {overload, map()}}.
 with_state(Server, Fun) ->
-    case call(Server, '$weir_with_state', Fun, infinity, {weir_server, with_state, [Server, Fun]}) of
+    case call(Server, ?WITH_STATE_LABEL, Fun, infinity, {weir_server, with_state, [Server, Fun]}) of
         {ok, Result} -> Result;
         {error, {overload, _}} = Refused -> Refused;
         {raised, Class, Raised, Stacktrace} -> erlang:raise(Class, Raised, Stacktrace)
@@ -105,16 +107,16 @@ info(Server) ->
         undefined -> {error, noproc};
         Pid when is_pid(Pid), node(Pid) =:= node() ->
             ok = have_published(process_info(Pid, [status, current_function, message_queue_len]), Pid),
-            weir_server_inbox:info(Pid);
+            weir_server_stats:info(Pid);
         Remote -> info_there(Remote)
     end.
 
-%% A server in weir_server_loop:wait/4 answers at once. A server that has left it has published meanwhile, or handles a
-%% message. A server that waits with a time-out is in another function and has published: a request would start its
-%% time-out anew.
+%% Has a server publish its counts that waits in weir_server_loop:wait/4: such a server answers at once. A server that
+%% has left this function meanwhile has published, or handles a message. A server that waits with a time-out is in
+%% another function and has published. A request would start its time-out anew.
 have_published([{status, waiting}, {current_function, {weir_server_loop, wait, _}}, {message_queue_len, 0}], Pid) ->
     try
-        {ok, ok} = gen:call(Pid, '$weir_publish', now, ?SOON_MS),
+        {ok, ok} = gen:call(Pid, ?PUBLISH_LABEL, now, ?SOON_MS),
         ok
     catch
         exit:_BusyOrDead -> ok

@@ -1,4 +1,4 @@
-%% @doc From a call of a start function to a server: the new process, `init/1', and what becomes of what it returns.
+%% @doc From the call of a start function to the loop: the new process, `init/1', and each of its returns.
 %%
 %% ```
 %%   started by gen          init/1 returned            the starter is answered
@@ -9,9 +9,9 @@
 %%     |                     ignore ------------------> ignore -------------> exit, normal
 %%     '-- named otherwise: gen answers {error, {already_started, Pid}}
 %% '''
-%% A process that fails gives up its name before the starter is answered: whoever tries again at once must not be told
-%% that it is already started. Killed at any step, or when the starter's time is up, it leaves nothing: names go with
-%% the process, and the starter hears of it from its link or monitor (proc_lib's doing).
+%% A process that fails gives up its name before the starter gets the answer. Otherwise a second start at once could
+%% return `already_started'. A process that is killed at any step leaves nothing behind: its name goes with the process,
+%% and proc_lib tells the starter by a link or a monitor.
 %% @private
 -module(weir_server_init).
 
@@ -21,8 +21,7 @@
 
 -type linkage() :: nolink | link | monitor.
 
-%% @doc Starts a server with the name that is among the options, if one is. Bad options are found before a process is
-%% made.
+%% @doc Starts a server. The options may have its name. Finds wrong options before a process is spawned.
 -spec start(linkage(), module(), Args :: term(), weir_server:options()) -> term().
 start(Linkage, Mod, Args, Options) when is_atom(Mod) ->
     case take_name(Options) of
@@ -45,10 +44,11 @@ start(Linkage, Name, Mod, Args, Options) when is_atom(Mod) ->
 start(Linkage, Name, Mod, Args, Options) ->
     error(badarg, [Linkage, Name, Mod, Args, Options]).
 
-%% gen passes all the options on to init_it/6 and heeds those that it knows.
+%% gen uses the options that it knows, and passes all options to init_it/6.
 checked(Options, Start) ->
     case weir_server_opts:parse(Options) of
-        %% Not as the last calls: with this module's code on its stack nobody purges that, and with it the function.
+        %% `started' keeps these calls from being the last ones. With this module on its stack, the process keeps the
+        %% code from being purged, and with the code the function.
         {ok, _, _} when is_map(Options) -> started(Start(maps:to_list(Options)));
         {ok, _, _} -> started(Start(Options));
         {error, _} = Error -> Error
@@ -71,7 +71,7 @@ is_name({global, _}) -> true;
 is_name({via, Mod, _}) -> is_atom(Mod);
 is_name(_) -> false.
 
-%% @doc Runs in the new process, called by gen. `Options' are those of {@link weir_server:start_link/3}.
+%% @doc Runs in the new process. Called by gen, with the options of {@link weir_server:start_link/3}.
 -spec init_it(pid(), self | pid(), Name, module(), Args :: term(), weir_server:options()) -> no_return() when
     Name :: weir_server:server_name() | pid().
 init_it(Starter, self, Name, Mod, Args, Options) ->
@@ -83,7 +83,7 @@ init_it(Starter, Parent, Name, Mod, Args, Options) ->
             Debug = gen:debug_options(Shown, Gen),
             case init(Mod, Args, Conf) of
                 {ok, State, Action, LoopMod, LoopConf} ->
-                    ok = weir_server_inbox:publish_first(LoopConf),
+                    ok = publish_first(LoopConf),
                     proc_lib:init_ack(Starter, {ok, self()}),
                     HibernateAfter = gen:hibernate_after(Gen),
                     weir_server_loop:enter(Parent, Shown, LoopMod, HibernateAfter, LoopConf, State, Action, Debug);
@@ -95,6 +95,9 @@ init_it(Starter, Parent, Name, Mod, Args, Options) ->
             gen:unregister_name(Name),
             weir_server_otp:fail_start(Starter, Error, {exit, Reason})
     end.
+
+%% Publishes before the starter gets the answer, so that the starter's weir_server:info/1 finds a weir_server.
+publish_first(#conf{max_queue = Max}) -> weir_server_stats:publish(0, {0, 0, 0}, weir_server_stats:new(Max)).
 
 init(Mod, Args, Conf) ->
     case ?CALLED(Mod:init(Args)) of
@@ -132,7 +135,7 @@ accept(false, Returned, _Accepted) -> bad(Returned).
 bad(Returned) ->
     {fail, {error, {bad_return_value, Returned}}, {exit, {bad_return_value, Returned}}}.
 
-%% The loop asks what a module exports, which it can only of one that is loaded.
+%% Loads the module, since the loop asks which callbacks the module exports.
 is_module(Mod) ->
     is_atom(Mod) andalso code:ensure_loaded(Mod) =:= {module, Mod}.
 
@@ -147,9 +150,9 @@ enter_loop(Mod, Options, State, ServerName, Action) ->
             case weir_server_action:is_action(Action) of
                 true ->
                     _ = code:ensure_loaded(Mod),
-                    ok = weir_server_inbox:publish_first(Conf),
+                    ok = publish_first(Conf),
                     Debug = gen:debug_options(Name, Gen),
-                    %% How the process keeps its messages is its own business: it has had them before.
+                    %% The process has had messages before, and its program has chosen where the runtime keeps them.
                     Own = Conf#conf{queue_data = given},
                     weir_server_loop:enter(Parent, Name, Mod, gen:hibernate_after(Gen), Own, State, Action, Debug);
                 false ->

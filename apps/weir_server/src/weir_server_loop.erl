@@ -9,45 +9,43 @@
 %%              +--> few in the mailbox: handle it | ?POLL handled, or nothing left of the chunk
 %%              +--> many --> poll of the mailbox -+
 %% '''
-%% What was drained is in the inbox (weir_server_inbox), but for the *chunk* that is being worked off: messages in their
-%% order. What is for the loop itself (weir_server_mailbox) is met there in its turn.
+%% Drained messages are in the inbox (weir_server_inbox). The inbox hands out a *chunk*: messages that the loop handles
+%% one after the other. The loop meets the messages for itself (weir_server_message) in the chunk or in the mailbox.
 %%
-%% A callback says what it waits for: `Wait'. It holds until a message has been given to a callback; what the loop
-%% itself handles in between starts it again, as system messages do in gen_server.
+%% A callback returns an action: how long the server waits, and for which reason. `Wait' is that action. `Wait' holds
+%% until a callback gets a message. Messages for the loop start the time of `Wait' anew, as system messages do in
+%% gen_server.
 %%
-%% Most servers have fast callbacks, and for those draining only costs. So as long as callbacks are fast, or the mailbox
-%% is found short, messages are taken from it one by one, as gen_server does (*direct*), and every ?POLL_DIRECT messages
-%% it is looked at how many there are. A server that takes batches, gives priorities or has a bound is never direct.
+%% Most servers have fast callbacks, and draining does not help them. A *direct* server takes messages from the mailbox
+%% one by one, as gen_server does. Every ?POLL_DIRECT messages the loop measures a callback. If the callback is slow,
+%% the loop asks for the length of the mailbox. A server that takes batches, gives priorities or has a bound is never
+%% direct.
 %%
-%% What can stop a turn: a callback's exception or `{stop, ...}' goes to weir_server_report, which has `terminate/2'
-%% run, logs and exits. A kill needs no clean-up: all state is the process's own. Timers that were started for
-%% `{timeout, ...}' actions and are not needed any more may have sent their message: it has a tag that says so, and is
-%% dropped.
+%% A callback's exception or `{stop, ...}' ends the loop: weir_server_report runs `terminate/2', logs and exits. A kill
+%% needs no clean-up, since all state is the process's own. A timer that the server no longer needs may have sent its
+%% message: the server's tag identifies that message, and the loop ignores it.
 %%
-%% Cost beyond gen_server's: direct, for every ?POLL_DIRECT messages, two clocks and what is told of the counts.
-%% Drained, the length of the mailbox and as much for every ?POLL, and four words on the heap for each message.
+%% Cost beyond gen_server's: a direct server reads two clocks and publishes its counts every ?POLL_DIRECT messages. A
+%% server that drains does so every ?POLL messages, asks for the length of the mailbox, and has four words on the heap
+%% for each message.
 %% @private
 -module(weir_server_loop).
 
 -export([enter/8]).
 
-%% for weir_server_system, and for proc_lib:hibernate
--export([resume/5, changed/5]).
--export([wake/3]).
--export([code_loaded/0]).
+%% called by sys, by this module's newest version, by proc_lib:hibernate/3 and by the release handler
+-export([continue/3, resume/5, wake/3, code_loaded/0]).
 
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
+-include("weir_server_message.hrl").
 
-%% Together with ?CALLED, calls that each message would take, which are felt beside what a cast takes.
+%% Each message would take these calls, which show beside the cost of a cast. ?CALLED is a macro for the same reason.
 -compile({inline, [debug_in/2, debug_noreply/2, debug_out/4, reply/4]}).
 
-%% How many messages are handled between two polls of the mailbox while they are taken from it one by one.
--define(POLL_DIRECT, 64).
-
-%% What changes with each message is in one small integer, so that it costs an addition, and no record is made anew
-%% before there is something to do. From the lowest bit: how many messages were handled since the last poll (8 bits),
-%% and how many of each kind since they were last counted in the inbox (16 bits each).
+%% One small integer counts the messages, so that a message costs one addition and no new record. The lowest 8 bits are
+%% the number of messages handled since the last poll. Three times 16 bits follow: the numbers of messages of each kind
+%% that the inbox has not counted yet.
 -define(SINCE_POLL(Count), ((Count) band 16#ff)).
 -define(A_CALL, ((1 bsl 8) + 1)).
 -define(A_CAST, ((1 bsl 24) + 1)).
@@ -55,11 +53,11 @@
 -define(KIND(Count, Shift), (((Count) bsr (Shift)) band 16#ffff)).
 -define(KINDS(Count), ((Count) bsr 8 bsl 8)).
 
-%% Callbacks are slow if so many in a row take ?SLOW_CALLBACK_NS: one may have had to wait for its turn, or for
-%% a message, or to collect garbage, which takes the longer the more messages wait.
+%% Number of callbacks in a row that must be slow before the loop drains. A single callback may be slow because the
+%% process was not scheduled, or collected garbage, which takes longer with a longer mailbox.
 -define(IN_A_ROW, 3).
 
-%% @doc Runs the loop with nothing drained. The callback module must be loaded. Never returns.
+%% @doc Runs the loop with an empty inbox. Never returns.
 -spec enter(pid(), term(), module(), timeout(), #conf{}, State :: term(), weir_server:action(), [sys:dbg_opt()]) ->
     no_return().
 enter(Parent, Name, Mod, HibernateAfter, #conf{backoff = Backoff} = Conf, State, Action, Debug) ->
@@ -81,30 +79,30 @@ enter(Parent, Name, Mod, HibernateAfter, #conf{backoff = Backoff} = Conf, State,
 
 %% ---------------------------------------------------------------- turns
 
-%% The next message of the chunk.
+%% Goes on with the next message of the chunk.
 turn(infinity, #server{batch = false} = S, [Message | Chunk], Count, State) when ?SINCE_POLL(Count) < ?POLL ->
     handle(Message, infinity, S, Chunk, Count, State);
 turn(Wait, S, [], Count, State) ->
     rest(Wait, S, Count, State);
 turn(Wait, #server{batch = true, parent = Parent, tag = Tag} = S, [Message | More] = Chunk, Count, State) ->
-    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
-        %% Those that are for the loop are not polled after, however many there are: they would exceed their 8 bits.
+    case weir_server_message:is_for_loop(Message, Parent, Tag) of
+        %% The loop does not poll between messages for itself, so their number would exceed the 8 bits.
         true -> handle(Message, Wait, counted(Count, S), More, 0, State);
         false -> handle_batch(Chunk, counted(Count, ended(Wait, S)), State)
     end;
 turn(Wait, #server{parent = Parent, tag = Tag} = S, [Message | Chunk], Count, State) when ?SINCE_POLL(Count) < ?POLL ->
-    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
+    case weir_server_message:is_for_loop(Message, Parent, Tag) of
         true -> handle(Message, Wait, S, Chunk, Count, State);
         false -> handle(Message, infinity, ended(Wait, S), Chunk, Count, State)
     end;
 turn(Wait, S, Chunk, Count, State) ->
     #server{inbox = Inbox} = Counted = counted(Count, S),
     case weir_server_inbox:poll(?SINCE_POLL(Count), State, Inbox) of
-        {ok, Urgent, Polled} -> turn(Wait, published(Counted#server{inbox = Polled}), Urgent ++ Chunk, 0, State);
+        {ok, Polled} -> turn(Wait, published(Counted#server{inbox = Polled}), Chunk, 0, State);
         Raised -> raised(Raised, Counted, Chunk, State)
     end.
 
-%% A message comes before the time is up.
+%% Cancels the timer of an action, because a message comes before its time is up.
 ended({timer, Timer, _, _}, S) ->
     ok = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
     S;
@@ -115,7 +113,7 @@ published(#server{inbox = Inbox} = S) ->
     ok = weir_server_inbox:publish(weir_server_inbox:behind(Inbox), {0, 0, 0}, Inbox),
     S.
 
-%% What a callback has asked for.
+%% Performs the action that a callback has returned.
 act({continue, Continue} = Message, #server{mod = Mod} = S, Chunk, Count, State) ->
     Result = ?CALLED(Mod:handle_continue(Continue, State)),
     common_result(Result, undefined, Message, debug(S, Message), Chunk, Count, State);
@@ -135,7 +133,7 @@ at_once(Kind, Message, S, Chunk, Count, State) ->
         true ->
             handle_batch([Message | Chunk], counted(Count, S), State);
         false ->
-            %% Nothing is looked at in between, however often that is asked for in a row.
+            %% Without a poll in between. A callback may return this action any number of times in a row.
             handle(Message, infinity, counted(Count, S), Chunk, min(?SINCE_POLL(Count), ?POLL_DIRECT), State)
     end.
 
@@ -147,57 +145,50 @@ rest(Wait, #server{direct = true, measured = none} = S, Count, State) ->
     measure(0, Wait, S, Count, State);
 rest(Wait, #server{direct = true, measured = {Began, InARow}, slow = Slow} = S, Count, State) ->
     case os:perf_counter() - Began of
-        Took when Took < Slow -> wait(Wait, polled(S, Count, State), 0, State);
+        Took when Took < Slow -> wait(Wait, polled(S, Count), 0, State);
         _ when InARow + 1 < ?IN_A_ROW -> measure(InARow + 1, Wait, S, Count, State);
-        Took -> backlog(Took, Wait, polled(S, Count, State), State)
+        Took -> backlog(Took, Wait, polled(S, Count), State)
     end;
 rest(Wait, #server{inbox = Inbox} = S, Count, State) ->
-    %% A poll for each of the infos that are not drained would cost as much as a cast.
-    case ?SINCE_POLL(Count) < ?POLL andalso weir_server_inbox:is_untouched(Inbox) of
+    %% A poll after each info that is not drained would cost as much as a cast.
+    case ?SINCE_POLL(Count) < S#server.quiet andalso weir_server_inbox:is_untouched(Inbox) of
         true -> wait(Wait, S, Count, State);
         false -> rest_polled(Wait, S, Count, State)
     end.
 
 rest_polled(Wait, #server{inbox = Inbox} = S, Count, State) ->
-    Polled = #server{inbox = Left} = polled(S, Count, State),
+    Polled = #server{inbox = Left} = polled(S, Count),
     case weir_server_inbox:is_empty(Inbox) of
         false ->
             next([], false, Wait, Polled, State);
         true ->
             case weir_server_inbox:is_direct(Left) of
                 true -> wait(Wait, Polled#server{direct = true}, 0, State);
-                %% The bound is to be seen to, whatever is handled without being drained.
+                %% Infos that are not drained count too, so that the next info leads to a check of the bound.
                 false -> wait(Wait, Polled, min(?SINCE_POLL(Count), ?POLL), State)
             end
     end.
 
-%% The next callback is measured.
+%% Measures the next callback.
 measure(InARow, Wait, S, Count, State) ->
     Measured = S#server{measured = {os:perf_counter(), InARow}},
     wait(Wait, Measured, ?KINDS(Count) + ?POLL_DIRECT - 1, State).
 
-backlog(Took, Wait, #server{direct = true, inbox = Inbox} = S, State) ->
+backlog(Took, Wait, #server{inbox = Inbox} = S, State) ->
     case weir_server_inbox:backlog(Took, Inbox) of
-        {drain, Polled} -> next([], true, Wait, S#server{inbox = Polled}, State);
-        {later, Polled} -> wait(Wait, S#server{inbox = Polled}, 0, State)
-    end;
-%% It takes batches now.
-backlog(_Took, Wait, S, State) ->
-    rest(Wait, S, 0, State).
-
-%% What is done at each poll: counts are told, and it is seen whether the callback module has begun to take batches.
-polled(#server{mod = Mod, batch = Batch} = S, Count, State) ->
-    case erlang:function_exported(Mod, handle_batch, 2) of
-        Batch ->
-            #server{inbox = Inbox} = Counted = counted(Count, S#server{measured = none}),
-            published(Counted#server{inbox = weir_server_inbox:all_handled(Inbox)});
-        _ -> published(served(Mod, S#server{measured = none}, [], Count, State))
+        {drain, Paced} -> next([], true, Wait, S#server{inbox = Paced}, State);
+        later -> wait(Wait, S, 0, State)
     end.
 
-%% Publishes the counts before the server waits for a message. A direct server without time-outs does not: publishing
-%% takes a tenth of what a cast takes, so info/1 sends it a request (weir_server_client). A server that is to hibernate
-%% gets no such request, since the request would start the time anew. The longest wait depends on whether the server
-%% had to wait.
+%% Counts and publishes the messages that were handled since the last poll.
+polled(#server{inbox = Inbox} = S, Count) ->
+    Counted = weir_server_inbox:all_handled(weir_server_inbox:count(kinds(Count), Inbox)),
+    published(S#server{inbox = Counted, measured = none}).
+
+%% Publishes the counts, then waits for a message. Publishing takes a tenth of the time of a cast, so a direct server
+%% without time-outs does not publish: info/1 sends a request to such a server (weir_server_client). A server that will
+%% hibernate gets no such request, since a message would start its time anew. The longest wait in the counts depends on
+%% whether the server had to wait.
 wait(infinity, #server{direct = true, hibernate_after = infinity} = S, Count, State) ->
     receive
         Message -> handle(Message, infinity, S, [], Count, State)
@@ -228,33 +219,35 @@ idle(Time, S, Count, State) when is_integer(Time) ->
     receive
         Message -> arrived(Message, true, Time, S, Count, State)
     after Time ->
-        %% As in gen_server, the time-out is a message like any other.
+        %% As in gen_server, the time-out is a message like others.
         arrived(timeout, true, infinity, S, Count, State)
     end;
 idle(Action, #server{tag = Tag} = S, Count, State) ->
     idle(weir_server_action:start_timer(Action, Tag), S, Count, State).
 
-%% A message from the mailbox, while nothing is drained.
+%% Handles a message from the mailbox while nothing is drained.
 arrived(Message, _HadToWait, infinity, #server{direct = true} = S, Count, State) ->
     handle(Message, infinity, S, [], Count, State);
 arrived(Message, _HadToWait, Wait, #server{direct = true, parent = Parent, tag = Tag} = S, Count, State) ->
-    case weir_server_mailbox:is_for_loop(Message, Parent, Tag) of
+    case weir_server_message:is_for_loop(Message, Parent, Tag) of
         true -> handle(Message, Wait, S, [], Count, State);
         false -> handle(Message, infinity, ended(Wait, S), [], Count, State)
     end;
-arrived(Message, HadToWait, Wait, #server{infos = Infos, parent = Parent, tag = Tag} = S, Count, State) ->
-    case weir_server_mailbox:class(Message, Parent, Tag) of
-        info when not Infos, ?SINCE_POLL(Count) < ?POLL -> turn(Wait, S, [Message], Count, State);
+arrived(Message, HadToWait, Wait, #server{infos = Infos, quiet = Quiet} = S, Count, State) ->
+    #server{parent = Parent, tag = Tag} = S,
+    case weir_server_message:class(Message, Parent, Tag) of
+        info when not Infos, ?SINCE_POLL(Count) < ?POLL orelse ?SINCE_POLL(Count) < Quiet ->
+            handle(Message, infinity, ended(Wait, S), [], Count, State);
         info when not Infos -> info(Message, HadToWait, Wait, counted(Count, S), State);
         control -> handle(Message, Wait, S, [], Count, State);
         _ -> next([Message], HadToWait, Wait, counted(Count, S), State)
     end.
 
-%% An info, which is not drained, but for a bound that what is behind it exceeds.
+%% Handles an info, unless the messages behind it exceed the bound. Then all messages are drained.
 info(Message, HadToWait, Wait, #server{inbox = Inbox} = S, State) ->
     case weir_server_inbox:is_overrun(Inbox) of
         true -> next([Message], HadToWait, Wait, S, State);
-        false -> turn(Wait, S, [Message], 0, State)
+        false -> handle(Message, infinity, ended(Wait, S), [], 0, State)
     end.
 
 next(First, HadToWait, Wait, #server{inbox = Inbox} = S, State) ->
@@ -277,12 +270,21 @@ counted(Count, #server{inbox = Inbox} = S) ->
 
 kinds(Count) -> {?KIND(Count, 8), ?KIND(Count, 24), ?KIND(Count, 40)}.
 
-%% @private Goes on after a system message.
+%% @private Goes on after a system message. Called by `sys', through weir_server.
+-spec continue(pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
+continue(Parent, Debug, #suspended{server = Server, wait = Wait, chunk = Chunk, count = Count, state = State} = Left) ->
+    S = Server#server{parent = Parent, debug = Debug},
+    case Left#suspended.changed of
+        false -> turn(Wait, S, Chunk, Count, State);
+        true -> turn(Wait, served(S#server.mod, S, Chunk, Count, State), [], 0, State)
+    end.
+
+%% @private Goes on in the newest version of this module, after code_loaded/0.
 -spec resume(wait(), #server{}, Chunk :: [term()], non_neg_integer(), State :: term()) -> no_return().
 resume(Wait, S, Chunk, Count, State) -> turn(Wait, S, Chunk, Count, State).
 
-%% @private For the release handler: has all servers that run the old version of this module go on in the new one. They
-%% are asked to publish their counts, and that answer goes to an alias that is none any more.
+%% @private Called by the release handler (docs/guide/upgrades.md). Brings all servers that run the old version of this
+%% module into the new version, by a request to publish their counts. The answer goes to an alias that is not active.
 -spec code_loaded() -> ok.
 code_loaded() ->
     Alias = alias(),
@@ -292,7 +294,7 @@ code_loaded() ->
 
 %% ---------------------------------------------------------------- hibernation
 
-%% With a back-off it is first waited, whether a message comes all the same.
+%% With a back-off, waits for a message before the server hibernates.
 hibernate(Timed, #server{backoff = Backoff} = S, Count, State) ->
     receive
         Message -> arrived(Message, true, wait_of(Timed), S, Count, State)
@@ -313,11 +315,11 @@ sleep(Timed, S, Count, State) ->
 sleep_now(Timed, #server{backoff = Backoff} = S, Count, State) ->
     Awake = counted(Count, S),
     Asleep = Awake#server{backoff = weir_server_backoff:sleeps(erlang:monotonic_time(millisecond), Backoff)},
-    %% Nothing is drained, whatever was at the last poll.
+    %% All messages that were drained at the last poll have been handled.
     ok = weir_server_inbox:publish(0, {0, 0, 0}, Asleep#server.inbox),
     proc_lib:hibernate(?MODULE, wake, [Timed, Asleep, State]).
 
-%% @private Where a hibernated server wakes.
+%% @private Called by the runtime when a hibernated server wakes.
 -spec wake(Timed, #server{}, State :: term()) -> no_return() when
     Timed :: none | {Timer :: reference(), Message :: term()}.
 wake(Timed, #server{backoff = Backoff, post_hibernate = Post, mod = Mod} = S, State) ->
@@ -330,7 +332,7 @@ wake(Timed, #server{backoff = Backoff, post_hibernate = Post, mod = Mod} = S, St
             end
     end.
 
-%% What is to be done first goes ahead of the message that woke it.
+%% A `{continue, ...}' of handle_post_hibernate/1 runs before the message that woke the server is handled.
 awake({returned, {noreply, NewState}}, Message, Wait, S, _) ->
     arrived(Message, true, Wait, S, 0, NewState);
 awake({returned, {noreply, NewState, Action} = Returned}, Message, Wait, S, State) ->
@@ -342,11 +344,11 @@ awake({returned, {noreply, NewState, Action} = Returned}, Message, Wait, S, Stat
 awake(Other, Message, Wait, S, State) ->
     common_result(Other, undefined, post_hibernate, ended(Wait, S), [wakes(Message, Wait, S)], 0, State).
 
-%% When the message is met nothing is known of the timer any more, so one that has run out is what it stands for.
-wakes({timeout, Timer, Tag}, {timer, Timer, Message, _}, #server{tag = Tag}) -> Message;
+%% Replaces the message of the action's timer by the action's message: the loop does not know the timer later.
+wakes(?TIMER(Timer, Tag), {timer, Timer, Message, _}, #server{tag = Tag}) -> Message;
 wakes(Message, _Wait, _S) -> Message.
 
-%% The message is where it would be had it come later: in the inbox, and not in the chunk, ahead of more urgent ones.
+%% Puts the message that woke the server into the inbox, which may put urgent messages ahead of that message.
 woken(Action, Message, #server{inbox = Inbox} = S, State) ->
     case weir_server_inbox:keep(Message, State, Inbox) of
         {ok, Left} -> act(Action, S#server{inbox = Left, direct = false}, [], 0, State);
@@ -355,7 +357,7 @@ woken(Action, Message, #server{inbox = Inbox} = S, State) ->
 
 %% ---------------------------------------------------------------- one message
 
-handle({'$gen_cast', Request} = Message, _Wait, #server{handle_cast = HandleCast} = S0, Chunk, Count, State) ->
+handle(?CAST(Request) = Message, _Wait, #server{handle_cast = HandleCast} = S0, Chunk, Count, State) ->
     S = debug_in(S0, Message),
     case ?CALLED(HandleCast(Request, State)) of
         {returned, {noreply, NewState}} ->
@@ -363,7 +365,7 @@ handle({'$gen_cast', Request} = Message, _Wait, #server{handle_cast = HandleCast
         Result ->
             common_result(Result, undefined, Message, S, Chunk, Count + ?A_CAST, State)
     end;
-handle({'$gen_call', From, Request} = Message, _Wait, #server{handle_call = HandleCall} = S0, Chunk, Count0, State) ->
+handle(?CALL(From, Request) = Message, _Wait, #server{handle_call = HandleCall} = S0, Chunk, Count0, State) ->
     S = debug_in(S0, Message),
     Count = Count0 + ?A_CALL,
     case ?CALLED(HandleCall(Request, From, State)) of
@@ -375,7 +377,7 @@ handle({'$gen_call', From, Request} = Message, _Wait, #server{handle_call = Hand
                 false -> weir_server_report:stop({bad_return_value, Returned}, From, Message, S, Chunk, State)
             end;
         {returned, {stop, StopReason, Reply, NewState}} ->
-            %% The answer goes out whatever terminate/2 does, but after it, as in gen_server.
+            %% As in gen_server, the answer goes out after terminate/2, even if that raises an exception.
             try
                 weir_server_report:stop(StopReason, From, Message, S, Chunk, NewState)
             after
@@ -387,10 +389,10 @@ handle({'$gen_call', From, Request} = Message, _Wait, #server{handle_call = Hand
 handle(?CREDIT(Counter, Message), Wait, S, Chunk, Count, State) ->
     ok = atomics:sub(Counter, 1, 1),
     handle(Message, Wait, S, Chunk, Count, State);
-handle({'EXIT', Parent, Reason} = Message, _Wait, #server{parent = Parent} = S, Chunk, _Count, State) ->
+handle(?EXIT(Parent, Reason) = Message, _Wait, #server{parent = Parent} = S, Chunk, _Count, State) ->
     weir_server_report:stop(Reason, undefined, Message, S, Chunk, State);
-handle({system, From, Request}, Wait, S, Chunk, Count, State) ->
-    %% Of no kind, but from the mailbox like others.
+handle(?SYSTEM(From, Request), Wait, S, Chunk, Count, State) ->
+    %% A system message is of no kind, but counts as a message since the last poll.
     weir_server_system:handle(Request, From, #suspended{
         wait = Wait, server = published(counted(Count, S)), chunk = Chunk, count = ?SINCE_POLL(Count) + 1, state = State
     });
@@ -402,10 +404,10 @@ handle(?PUBLISH_REQUEST(From), Wait, S, Chunk, Count, State) ->
 handle(?WITH_STATE(From, Fun), Wait, S, Chunk, Count, State) ->
     gen:reply(From, guarded(Fun, State)),
     turn(Wait, S, Chunk, Count + ?A_CALL, State);
-handle({timeout, Timer, Tag}, Wait, #server{tag = Tag} = S, Chunk, Count, State) ->
+handle(?TIMER(Timer, Tag), Wait, #server{tag = Tag} = S, Chunk, Count, State) ->
     case Wait of
         {timer, Timer, Message, _} -> act({timeout, 0, Message}, S, Chunk, Count, State);
-        %% A message came before.
+        %% A message came before the time was up.
         _ -> turn(Wait, S, Chunk, Count + 1, State)
     end;
 handle(Message, _Wait, #server{mod = Mod, handle_info = HandleInfo} = S0, Chunk, Count, State) ->
@@ -413,7 +415,7 @@ handle(Message, _Wait, #server{mod = Mod, handle_info = HandleInfo} = S0, Chunk,
     Result = default_info(?CALLED(HandleInfo(Message, State)), Mod, Message, State),
     common_result(Result, undefined, Message, S, Chunk, Count + ?AN_INFO, State).
 
-%% The function may be of a module that this node has not, or in another version.
+%% The module of the function may be missing on this node, or be of another version.
 guarded(Fun, State) ->
     try
         {ok, Fun(State)}
@@ -421,8 +423,7 @@ guarded(Fun, State) ->
         Class:Reason:Stacktrace -> {raised, Class, Reason, Stacktrace}
     end.
 
-%% A server without handle_info/2 logs what it was sent, as gen_server does. Only a missing callback is forgiven: an
-%% undef from deeper inside is a crash.
+%% Logs an info to a server without handle_info/2, as gen_server does. An undef from deeper inside is a crash.
 default_info({raised, error, undef, [{Mod, handle_info, [Message, _], _} | _]} = Raised, Mod, Message, State) ->
     case erlang:function_exported(Mod, handle_info, 2) orelse erlang:function_exported(Mod, handle_batch, 2) of
         true ->
@@ -454,40 +455,20 @@ common_result({returned, {stop, Reason, NewState}}, From, Message, S, Chunk, _, 
     weir_server_report:stop(Reason, From, Message, S, Chunk, NewState);
 common_result({returned, Other}, From, Message, S, Chunk, _, State) ->
     weir_server_report:stop(bad_return(Other, S), From, Message, S, Chunk, State);
-common_result({raised, Class, Reason, Stacktrace}, From, Message, #server{mod = Mod} = S, Chunk, Count, State) ->
-    case Class =:= error andalso Reason =:= undef andalso replaced_by_batches(Message, Stacktrace, S) of
-        false -> weir_server_report:crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State);
-        Counted -> turn(infinity, served(Mod, S, [Message | Chunk], Count - Counted, State), [], 0, State)
-    end.
+common_result({raised, Class, Reason, Stacktrace}, From, Message, S, Chunk, _, State) ->
+    weir_server_report:crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State).
 
-%% A wrong return of handle_batch/2 may hold the batch.
-bad_return(Returned, #server{batch = true}) -> {bad_return_value, weir_server_batch:hidden(Returned)};
+%% A wrong return of handle_batch/2 may have the batch in it, which a report must not show.
+bad_return(Returned, #server{batch = true}) -> {bad_return_value, weir_server_shape:hidden(Returned)};
 bad_return(Returned, _S) -> {bad_return_value, Returned}.
 
-%% Whether a version with handle_batch/2 in place of the callback for this message was loaded since the last poll; and
-%% as what the message was counted.
-replaced_by_batches({'$gen_call', _, _}, [{Mod, handle_call, [_, _, _], _} | _], S) -> is_replaced(?A_CALL, Mod, S);
-replaced_by_batches({'$gen_cast', _}, [{Mod, handle_cast, [_, _], _} | _], S) -> is_replaced(?A_CAST, Mod, S);
-replaced_by_batches(Message, [{Mod, handle_info, [Message, _], _} | _], S) -> is_replaced(?AN_INFO, Mod, S);
-replaced_by_batches(_Message, _Stacktrace, _S) -> false.
-
-is_replaced(Counted, Mod, #server{mod = Mod, batch = false}) ->
-    erlang:function_exported(Mod, handle_batch, 2) andalso Counted;
-is_replaced(_Counted, _Other, _S) ->
-    false.
-
-%% Another module serves from now on, what was drained included.
+%% Makes another module the callback module, also for the drained messages.
 become(Mod, Action, S, Chunk, Count, State) ->
     _ = code:ensure_loaded(Mod),
     act(Action, served(Mod, debug_noreply(S, State), Chunk, Count, State), [], 0, State).
 
-%% @private Goes on with another version of the callback module.
--spec changed(wait(), #server{}, Chunk :: [term()], non_neg_integer(), State :: term()) -> no_return().
-changed(Wait, #server{mod = Mod} = S, Chunk, Count, State) ->
-    turn(Wait, served(Mod, S, Chunk, Count, State), [], 0, State).
-
-%% Another callback module, or another version of it: what was drained is put to it anew. A prioritise callback may
-%% raise an exception for that.
+%% Gives the drained messages to another callback module, or to another version of the module. Its prioritise callbacks
+%% may raise an exception.
 served(Mod, S0, Chunk, Count, State) ->
     #server{inbox = Inbox} = S = counted(Count, S0),
     case ?CALLED(weir_server_inbox:remake(Mod, {Chunk, State}, Inbox)) of
@@ -502,36 +483,30 @@ served(Mod, S0, Chunk, Count, State) ->
 %% ---------------------------------------------------------------- a batch
 
 handle_batch(Chunk, #server{mod = Mod, parent = Parent, tag = Tag, inbox = Inbox} = S0, State) ->
-    {Batch, Others, Kinds, Credits} = weir_server_batch:decode(Chunk, Parent, Tag),
+    {Batch, Others, Kinds, Credits} = weir_server_message:decode_chunk(Chunk, Parent, Tag),
     S = debug_batch(S0#server{inbox = weir_server_inbox:count(Kinds, Inbox)}, Batch),
     case ?CALLED(Mod:handle_batch(Batch, State)) of
         {returned, Returned} ->
             ok = give_back(Credits),
             batch_result(Returned, is_answered(Returned), Batch, S, Others, State);
         {raised, Class, Reason, Stacktrace} ->
-            case Class =:= error andalso Reason =:= undef andalso takes_no_batches(Stacktrace, Mod) of
-                true ->
-                    turn(infinity, served(Mod, S0, Chunk, 0, State), [], 0, State);
-                false ->
-                    ok = give_back(Credits),
-                    Message = weir_server_batch:report_of(Batch),
-                    Raised = weir_server_batch:without_batch(Class, Reason, Stacktrace),
-                    weir_server_report:crash(Raised, undefined, Message, S, Others, State)
-            end
+            ok = give_back(Credits),
+            Message = weir_server_shape:report_of(Batch),
+            Raised = weir_server_shape:without_batch(Class, Reason, Stacktrace),
+            weir_server_report:crash(Raised, undefined, Message, S, Others, State)
     end.
 
 give_back(Credits) -> lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits).
 
-%% Whether a version without handle_batch/2 was loaded since the last poll.
-takes_no_batches([{Mod, handle_batch, [_, _], _} | _], Mod) -> not erlang:function_exported(Mod, handle_batch, 2);
-takes_no_batches(_Stacktrace, _Mod) -> false.
-
-%% Whether it gives replies, and these are.
-is_answered({reply, Replies, _}) -> weir_server_batch:are_replies(Replies);
+%% Returns whether a return of handle_batch/2 has replies, and these are valid.
+is_answered({reply, Replies, _}) -> are_replies(Replies);
 is_answered({reply, Replies, _, Action}) ->
-    weir_server_batch:are_replies(Replies) andalso weir_server_action:is_action(Action);
-is_answered({stop, _, Replies, _}) -> weir_server_batch:are_replies(Replies);
+    are_replies(Replies) andalso weir_server_action:is_action(Action);
+is_answered({stop, _, Replies, _}) -> are_replies(Replies);
 is_answered(_Returned) -> false.
+
+are_replies([{{Pid, _Tag}, _Reply} | Replies]) when is_pid(Pid) -> are_replies(Replies);
+are_replies(Other) -> Other =:= [].
 
 batch_result({reply, Replies, NewState}, true, _, S, Others, _) ->
     turn(infinity, replies(Replies, S, NewState), Others, 0, NewState);
@@ -539,12 +514,12 @@ batch_result({reply, Replies, NewState, Action}, true, _, S, Others, _) ->
     act(Action, replies(Replies, S, NewState), Others, 0, NewState);
 batch_result({stop, Reason, Replies, NewState}, true, Batch, S, Others, _) ->
     try
-        weir_server_report:stop(Reason, undefined, weir_server_batch:report_of(Batch), S, Others, NewState)
+        weir_server_report:stop(Reason, undefined, weir_server_shape:report_of(Batch), S, Others, NewState)
     after
         replies(Replies, S, NewState)
     end;
 batch_result(Returned, false, Batch, S, Others, State) ->
-    Message = weir_server_batch:report_of(Batch),
+    Message = weir_server_shape:report_of(Batch),
     common_result({returned, Returned}, undefined, Message, S, Others, 0, State).
 
 %% ---------------------------------------------------------------- replies
@@ -557,7 +532,7 @@ replies(Replies, S, State) -> lists:foldl(fun({From, Reply}, Now) -> reply(From,
 
 %% ---------------------------------------------------------------- debugging through sys
 
-%% Without it each of these costs one comparison and allocates nothing.
+%% Without debugging, each of these functions costs one comparison and allocates nothing.
 
 debug(#server{debug = []} = S, _) ->
     S;
@@ -569,7 +544,7 @@ debug_in(S, Message) -> debug(S, {in, Message}).
 
 debug_batch(#server{debug = []} = S, _) -> S;
 debug_batch(S, Batch) ->
-    lists:foldl(fun(Message, Now) -> debug_in(Now, weir_server_batch:encode(Message)) end, S, Batch).
+    lists:foldl(fun(Message, Now) -> debug_in(Now, weir_server_message:encode(Message)) end, S, Batch).
 
 debug_out(#server{debug = []} = S, _, _, _) -> S;
 debug_out(S, Reply, From, State) -> debug(S, {out, Reply, From, State}).

@@ -1,11 +1,10 @@
 %% @doc The options of a server, checked before a process is made for it.
 %%
-%% A pure module: no process, no state. There are two kinds of options in one list. gen_server's (`timeout', `debug',
-%% `hibernate_after', `spawn_opt') are handed on to `gen' as they are, so they mean what they mean there. The others
-%% are weir_server's and become a record.
+%% A pure module. The list has two kinds of options. gen_server's options (`timeout', `debug', `hibernate_after',
+%% `spawn_opt') go to `gen' unchanged. The options of weir_server become a record.
 %%
-%% Of an option that is given twice the first one counts, as with gen_server, but both must be valid. `debug' is
-%% checked for being a list and no further: gen_server logs `ignoring erroneous debug options' and starts all the same.
+%% If an option is given twice, the first one counts, as with gen_server, but both must be valid. `debug' must be a
+%% list. With wrong elements in that list the server starts, and `gen' logs `ignoring erroneous debug options'.
 %% @private
 -module(weir_server_opts).
 
@@ -21,23 +20,23 @@
     | {linger, Microseconds :: non_neg_integer()}
     | {max_queue, pos_integer() | infinity}
     | {overload, reject | drop_oldest | drop_newest}.
-%% `drain': how many messages are moved out of the mailbox at a time, and so the size of a batch. `{Min, Max}': `Min' in
-%% any case, if there are so many, and up to `Max' when that is worth it; `N' is `{N, N}',
-%% and `1' is as in gen_server: nothing is drained. `auto' (default): none in any case, and up to 1000 if messages are
-%% kept off the heap, all otherwise; batches of 64 to 1024.
+%% `drain' is the number of messages that the server moves out of its mailbox at a time, and so the size of a batch.
+%% `{Min, Max}' moves at least `Min' messages, if the mailbox has them, and up to `Max' if callbacks are slow. `N' is
+%% `{N, N}'. `1' moves no messages, as in gen_server. `auto' (the default) moves messages only if callbacks are slow: up
+%% to 1000 if the runtime keeps messages off the heap, otherwise all. With `auto' a batch has 64 to 1024 messages.
 %%
-%% `batch_bytes': a batch ends when it is estimated to have this many bytes, by `erlang:external_size/1' (`infinity').
-%% `linger': how long a batch that is not full is waited for, in microseconds (0); below a millisecond the
-%% server is busy waiting, and lets others run.
+%% `batch_bytes' (`infinity') is the number of bytes at which a batch ends, estimated by `erlang:external_size/1'.
+%% `linger' (0) is the number of microseconds that a batch which is not full waits for more messages. During the last
+%% millisecond the server is busy waiting, and yields to other processes.
 %%
-%% `max_queue': how many calls and casts may wait (`infinity'). `overload': what happens to more. `reject' (default),
-%% which queueing disciplines call `drop_newest': the message that comes is not let in, unless one of a lower priority
-%% waits, of which the newest goes. `drop_oldest': the one that has waited longest, of the lowest priority, goes
-%% instead. A call that is not let in or goes is answered `{error, {overload, _}}' (see {@link weir_server:overload()});
-%% casts are counted. Infos are neither counted nor dropped, unless `prioritise_info/3' says so.
+%% `max_queue' (`infinity') is the number of calls and casts that may wait. `overload' says which message is dropped
+%% when more arrive. Messages of the lowest priority are dropped first. Among these, `reject' (the default) drops the
+%% newest message, and `drop_oldest' the message that has waited longest. `drop_newest' is another name of `reject'. The
+%% caller of a dropped call gets `{error, {overload, _}}' (see {@link weir_server:overload()}). Dropped casts are
+%% counted. Infos are neither counted nor dropped, unless `prioritise_info/3' bounds them.
 
-%% @doc Every option: its key, whose it is, gen's or ours, and what says whether a value is one. The type above tells
-%% users of ours; the record #conf{} has a field of each one's name, and its default.
+%% @doc Returns each option: its key, whether it is gen's or weir_server's own, and the check of its value. The type
+%% own_option() describes the own options. The record #conf{} has a field and a default for each of them.
 -spec options() -> [{atom(), gen | own, fun((term()) -> boolean())}].
 options() ->
     [
@@ -54,10 +53,9 @@ options() ->
 
 %% @doc Separates gen_server's options from weir_server's, and checks both.
 %%
-%% `Options' is a list or a map. Of several mistakes the first in the list is reported, or the first in the order of
-%% the keys of a map. An element of a list that is not a pair is reported with the value `undefined'. Neither a proper
-%% list nor a map: `badarg'.
-%% Cost: one pass; less than a microsecond for two options.
+%% `Options' is a list or a map. If several options are wrong, returns the first one in the list, or the first one in
+%% the order of the map's keys. Returns an element that is not a pair as a key with the value `undefined'. Raises
+%% `badarg' if `Options' is neither a proper list nor a map. Cost: one pass; less than a microsecond for two options.
 -spec parse(weir_server:options()) ->
     {ok, [weir_server:start_opt()], #conf{}} | {error, {bad_option, Key :: term(), Value :: term()}}.
 parse(Options) when is_map(Options) ->
@@ -101,7 +99,7 @@ set(linger, Microseconds, Conf) -> Conf#conf{linger = Microseconds};
 set(max_queue, Max, Conf) -> Conf#conf{max_queue = Max};
 set(overload, Policy, Conf) -> Conf#conf{overload = Policy}.
 
-%% Whether the user has chosen where messages are kept.
+%% Returns whether the user has chosen where the runtime keeps messages.
 queue_data(Gen) ->
     case proplists:get_value(spawn_opt, Gen, []) of
         [_ | _] = SpawnOpts when length(SpawnOpts) > 0 ->
@@ -113,8 +111,8 @@ queue_data(Gen) ->
             default
     end.
 
-%% @doc Whether a term is what `init/1' may return to have the time before hibernation adapted:
-%% `{backoff, InitialMs, MinimumMs, DesiredMs}', each an integer greater than zero.
+%% @doc Returns whether a term is a back-off, which `init/1' may return: `{backoff, InitialMs, MinimumMs, DesiredMs}'
+%% with integers greater than zero.
 -spec is_backoff(term()) -> boolean().
 is_backoff({backoff, Initial, Minimum, Desired}) ->
     is_positive(Initial) andalso is_positive(Minimum) andalso is_positive(Desired);

@@ -1,31 +1,31 @@
-%% @doc All that depends on the release of OTP that Weir is compiled for, in one place.
+%% @doc The differences between the releases of OTP for which Weir is compiled.
 %%
-%% What differs between the releases of gen_server, 25 to 29, and what a weir_server makes of it:
+%% gen_server differs between OTP 25 and 29. A weir_server does the following:
 %% <ul>
-%% <li>A start that fails. From 26 the starter learns of it from the exit of the process, or by `proc_lib:init_fail/3'
-%%     where that is no crash; in 25 it is told first, and an `EXIT' message of a linked process may follow the return.
-%%     Here as the release does it.</li>
-%% <li>After a wrong return of `init/1', 25 answers the starter while the process still has its name. Here never.</li>
-%% <li>`{error, Reason}' as a return of `init/1' came with 26: a failure that is no crash. Here on all releases.</li>
-%% <li>Process labels came with 27, and the crash report has one since. Here as the release does it.</li>
-%% <li>The actions `{timeout, Time, Message}' and `{hibernate, Time, Message}', with or without options, came with 29.
-%%     Here on all releases: see {@link weir_server_loop}.</li>
-%% <li>`enter_loop' with something that is not an action: a `function_clause' until 28, an exit with
-%%     `{bad_action, Action}' since 29. Here an exit on all releases.</li>
-%% <li>Messages off the heap: until ERTS 13.2.2.7 (25.3.2.10) and 14.2.3 (26.2.3) a process that keeps them there could
-%%     miss one that woke it, under contention. A weir_server does not choose it by itself there.</li>
-%% <li>Priority messages came with 28. They are not kept behind what is drained.</li>
-%% <li>`multi_call' with something that is not a node: passed over in 25, `badarg' later. The release's own function
-%%     does it, so here as the release does it; so too for the request functions.</li>
+%% <li>A start that fails: as in the release. From 26 on the starter learns of the failure from the exit of the process,
+%%     or from `proc_lib:init_fail/3' if the failure is no crash. On 25 the starter gets the answer first, and the
+%%     `EXIT' message of a linked process may follow.</li>
+%% <li>A wrong return of `init/1': the process gives up its name before the starter gets the answer, which gen_server on
+%%     25 does not do.</li>
+%% <li>`{error, Reason}' from `init/1', a failure that is no crash: on all releases. gen_server has it from 26 on.</li>
+%% <li>A process label in crash reports: as in the release, from 27 on.</li>
+%% <li>The actions `{timeout, Time, Message}' and `{hibernate, Time, Message}', with or without options: on all
+%%     releases. gen_server has them on 29.</li>
+%% <li>`enter_loop' with a wrong action: an exit with `{bad_action, Action}' on all releases, as gen_server on 29.</li>
+%% <li>Messages off the heap: before ERTS 13.2.2.7 (25.3.2.10) and 14.2.3 (26.2.3) such a process could miss a message
+%%     under contention. There a weir_server does not choose this place by itself.</li>
+%% <li>An info behind drained messages goes back to the mailbox from 28 on, with a priority message.</li>
+%% <li>`multi_call' with a wrong node, and the request functions: as in the release, whose own functions do the
+%%     work.</li>
 %% </ul>
 %% @private
 -module(weir_server_otp).
 
 -export([fail_start/3, add_label/1, is_off_heap_safe/0, priority_alias/0, send_first/2, dictionary/2]).
 
-%% @doc Ends a process that is being started: the starter gets `Answer', the process exits as `Ending' says.
+%% @doc Ends a process that is being started. The starter gets `Answer', and the process exits as `Ending' says.
 %%
-%% Killed before that it is told of the exit by its link or monitor, as always.
+%% If the process is killed before, the starter learns of its exit from a link or a monitor.
 -spec fail_start(Starter :: pid(), Answer :: term(), Ending) -> no_return() when
     Ending :: {exit, Reason :: term()} | {error | exit, Reason :: term(), erlang:stacktrace()}.
 -if(?OTP_RELEASE >= 26).
@@ -44,7 +44,7 @@ fail_start(Starter, Answer, {Class, Reason, Stacktrace}) ->
     erlang:raise(Class, Reason, Stacktrace).
 -endif.
 
-%% @doc Adds to a crash report what the formatter of this release of gen_server wants to know of the calling process.
+%% @doc Adds the label of the calling process to a crash report, if gen_server's formatter of this release shows labels.
 -spec add_label(Report :: map()) -> map().
 -if(?OTP_RELEASE >= 27).
 add_label(Report) ->
@@ -54,7 +54,7 @@ add_label(Report) ->
     Report.
 -endif.
 
-%% @doc Whether messages can be kept off the heap without the fault that was mended in ERTS 13.2.2.7 and 14.2.3.
+%% @doc Returns whether the runtime can keep messages off the heap without the fault of before ERTS 13.2.2.7 and 14.2.3.
 -spec is_off_heap_safe() -> boolean().
 -if(?OTP_RELEASE >= 27).
 is_off_heap_safe() -> true.
@@ -66,8 +66,8 @@ is_off_heap_safe() ->
     end.
 -endif.
 
-%% @doc A way for the calling process to put a message of its own ahead of all ordinary ones in its mailbox, behind the
-%% priority messages that are there. `none': there are no such messages.
+%% @doc Returns an alias by which the calling process sends priority messages to itself, or `none' before OTP 28. Such a
+%% message goes ahead of all ordinary messages in the mailbox, and behind earlier priority messages.
 -spec priority_alias() -> reference() | none.
 -if(?OTP_RELEASE >= 28).
 priority_alias() -> erlang:alias([priority]).
@@ -75,7 +75,7 @@ priority_alias() -> erlang:alias([priority]).
 priority_alias() -> none.
 -endif.
 
-%% @doc Puts it there.
+%% @doc Sends a priority message.
 -spec send_first(reference(), Message :: term()) -> ok.
 -if(?OTP_RELEASE >= 28).
 send_first(Alias, Message) -> erlang:send(Alias, Message, [priority]).
@@ -83,8 +83,8 @@ send_first(Alias, Message) -> erlang:send(Alias, Message, [priority]).
 send_first(_Alias, _Message) -> ok.
 -endif.
 
-%% @doc What a process of this node has under a key of its dictionary, or `none'. `undefined': it is dead. Before OTP 27
-%% the whole dictionary is copied.
+%% @doc Returns the value of a key in the dictionary of a process of this node, or `none' without such a key. If the
+%% process is dead, returns `undefined'. Cost: before OTP 27, a copy of the whole dictionary.
 -spec dictionary(pid(), Key :: term()) -> term() | none | undefined.
 -if(?OTP_RELEASE >= 27).
 dictionary(Pid, Key) ->

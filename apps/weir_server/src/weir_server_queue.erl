@@ -1,163 +1,199 @@
-%% @doc A queue with priorities and a bound, for the messages that a server has drained.
+%% @doc The drained messages of a server, by priority.
 %%
-%% Messages of a higher priority come out first, those of the same one in the order in which they went in. Some are
-%% *bounded*: they count, and when there are as many as the bound allows, another is let in only if one of them goes:
+%% The queue has a level for each priority in use. A level is a row of *segments*: the messages of that priority that
+%% one drain has put in, in the order of their arrival. Messages of a higher priority come out first. A server without
+%% priorities has one level.
 %%
-%% <ul>
-%% <li>If there are bounded ones of a lower priority than its own, one of the lowest goes: with `reject' and
-%%   `drop_newest' the newest of them, with `drop_oldest' the oldest.</li>
-%% <li>If its own priority is the lowest that there is: with `drop_oldest' the oldest of that priority goes, otherwise
-%%   the message that comes is not let in.</li>
-%% <li>If all others are of a higher priority, it is not let in.</li>
-%% </ul>
+%% A segment has the number of its messages, and of the bounded ones among them (weir_server_message:is_bounded/1).
+%% drop/5 skips a segment without bounded messages, so a long row of free messages does not slow the search.
 %%
-%% What is *free* does not count, is always let in and never goes. A level keeps the two kinds apart, each with the
-%% number of its arrival, so that neither is searched for the other.
-%%
-%% A pure module. Cost: with one priority, some ten words for each message; with P priorities, up to P steps more.
+%% A pure module. Cost: two words for each message, and some twenty for each segment. With P priorities, in/6 takes up
+%% to P steps more.
 %% @private
 -module(weir_server_queue).
 
--export([new/2, len/1, bounded/1, in/4, in_last/2, out/2, take_free/2, to_list/1]).
+-export([new/0, lowest/1, in/6, out/3, drop/5, take/2, to_list/1, bounded/1]).
 
--export_type([queue/1, max/0, policy/0, priority/0]).
+-export_type([queue/0, priority/0]).
 
--type max() :: pos_integer() | infinity.
--type policy() :: reject | drop_oldest | drop_newest.
 -type priority() :: integer() | infinity.
-%% `infinity': above all others.
+%% `infinity' is above all others.
 
--record(queue, {
-    max :: max(),
-    policy :: policy(),
-    %% How many there are, how many of these are bounded, and how many there have been.
-    len = 0 :: non_neg_integer(),
-    bounded = 0 :: non_neg_integer(),
-    arrived = 0 :: non_neg_integer(),
-    %% Highest first; none is empty.
-    levels = [] :: [level(term())]
-}).
-
--type level(Item) :: {
-    priority(), Free :: queue:queue({Number :: integer(), Item}), Bounded :: queue:queue({Number :: integer(), Item})
+-type segment() :: {
+    Since :: integer(), Count :: pos_integer(), Bounded :: non_neg_integer(), [Message :: term(), ...]
 }.
+%% The messages arrived after `Since'.
 
--opaque queue(Item) :: #queue{levels :: [level(Item)]}.
+-opaque queue() :: [{priority(), queue:queue(segment())}].
+%% The levels, highest first. No level is empty.
 
-%% @doc An empty queue.
--spec new(max(), policy()) -> queue(_).
-new(Max, Policy) -> #queue{max = Max, policy = Policy}.
+%% @doc Returns an empty queue.
+-spec new() -> queue().
+new() -> [].
 
-%% @doc How many are in it.
--spec len(queue(_)) -> non_neg_integer().
-len(#queue{len = Len}) -> Len.
+%% @doc Returns the lowest priority in use, or `none' if the queue is empty.
+-spec lowest(queue()) -> priority() | none.
+lowest([]) -> none;
+lowest(Levels) -> element(1, lists:last(Levels)).
 
-%% @doc How many of these count.
--spec bounded(queue(_)) -> non_neg_integer().
-bounded(#queue{bounded = Bounded}) -> Bounded.
+%% @doc Puts `Count' messages behind the others of their priority. `Bounded' of them are bounded.
+-spec in(Since, priority(), Count, Bounded, [Message :: term(), ...], queue()) -> queue() when
+    Since :: integer(), Count :: pos_integer(), Bounded :: non_neg_integer().
+in(Since, Priority, Count, Bounded, Messages, Queue) -> in({Since, Count, Bounded, Messages}, Priority, Queue).
 
-%% @doc Puts an item in. `dropped': for that, another one went, or it was not let in itself.
--spec in(Item, priority(), free | bounded, queue(Item)) -> {ok, queue(Item)} | {dropped, Item, queue(Item)}.
-in(Item, Priority, free, Queue) ->
-    {ok, insert(Item, Priority, free, Queue)};
-in(Item, Priority, bounded, #queue{max = Max, bounded = Bounded} = Queue) when Bounded < Max ->
-    {ok, insert(Item, Priority, bounded, Queue)};
-in(Item, Priority, bounded, #queue{policy = Policy, levels = Levels} = Queue) ->
-    case make_room(Priority, Policy, lists:reverse(Levels), []) of
-        {Gone, Fewer} ->
-            #queue{len = Len, bounded = Bounded} = Queue,
-            Left = Queue#queue{len = Len - 1, bounded = Bounded - 1, levels = Fewer},
-            {dropped, Gone, insert(Item, Priority, bounded, Left)};
-        none ->
-            {dropped, Item, Queue}
-    end.
+in(Segment, Priority, [{Higher, _} = Level | Levels]) when Higher > Priority ->
+    [Level | in(Segment, Priority, Levels)];
+in(Segment, Priority, [{Priority, Segments} | Levels]) ->
+    [{Priority, queue:in(Segment, Segments)} | Levels];
+in(Segment, Priority, Levels) ->
+    [{Priority, queue:from_list([Segment])} | Levels].
 
-%% @doc Puts a free item in behind all others.
--spec in_last(Item, queue(Item)) -> queue(Item).
-in_last(Item, #queue{levels = []} = Queue) ->
-    insert(Item, 0, free, Queue);
-in_last(Item, #queue{levels = Levels} = Queue) ->
-    {Lowest, _, _} = lists:last(Levels),
-    %% Not above all that come later.
-    insert(Item, min(Lowest, 0), free, Queue).
+%% @doc Takes out the first messages of a queue that is not empty.
+%%
+%% `N' bounds their number. The message at which their estimated size reaches `Bytes' is the last one. If `N' is
+%% `segment', takes one segment as it is. Returns the time after which the first message arrived, the number of the
+%% messages, and the number of bounded ones among them.
+-spec out(N :: pos_integer() | segment, Bytes :: pos_integer() | infinity, queue()) ->
+    {Since :: integer(), Count :: pos_integer(), Bounded :: non_neg_integer(), [Message :: term(), ...], queue()}.
+out(segment, _Bytes, Levels) ->
+    {{Since, Count, Bounded, Messages}, Left} = first(Levels),
+    {Since, Count, Bounded, Messages, Left};
+out(N, Bytes, Levels) ->
+    {{Since, _, _, _}, _} = first(Levels),
+    {Count, Bounded, Taken, Left} = out(N, Bytes, Levels, 0, 0, []),
+    {Since, Count, Bounded, lists:append(lists:reverse(Taken)), Left}.
 
-insert(Item, Priority, Kind, #queue{len = Len, bounded = Bounded, arrived = Arrived, levels = Levels} = Queue) ->
-    Counted =
-        case Kind of
-            free -> Bounded;
-            bounded -> Bounded + 1
-        end,
-    With = into({Arrived, Item}, Priority, Kind, Levels),
-    Queue#queue{len = Len + 1, bounded = Counted, arrived = Arrived + 1, levels = With}.
-
-into(Item, Priority, Kind, [{Higher, _, _} = Level | Levels]) when Higher > Priority ->
-    [Level | into(Item, Priority, Kind, Levels)];
-into(Item, Priority, free, [{Priority, Free, Bounded} | Levels]) ->
-    [{Priority, queue:in(Item, Free), Bounded} | Levels];
-into(Item, Priority, bounded, [{Priority, Free, Bounded} | Levels]) ->
-    [{Priority, Free, queue:in(Item, Bounded)} | Levels];
-into(Item, Priority, Kind, Levels) ->
-    into(Item, Priority, Kind, [{Priority, queue:new(), queue:new()} | Levels]).
-
-%% From the lowest priority up, as long as it is one that a message of this priority may take the place of.
-make_room(Priority, Policy, [{Lowest, Free, Bounded} = Level | Higher], Lower) when
-    Lowest < Priority; Lowest =:= Priority, Policy =:= drop_oldest
-->
-    Out =
-        case Policy of
-            drop_oldest -> queue:out(Bounded);
-            _Newest -> queue:out_r(Bounded)
-        end,
-    case Out of
-        {{value, {_, Gone}}, Left} -> {Gone, lists:reverse(Higher, level(Lowest, Free, Left, Lower))};
-        {empty, _} -> make_room(Priority, Policy, Higher, [Level | Lower])
+out(N, Bytes, Levels, Count, Bounded, Taken) when N =:= 0; Bytes =< 0; Levels =:= [] ->
+    {Count, Bounded, Taken, Levels};
+out(N, infinity, Levels, Count, Bounded, Taken) ->
+    case first(Levels) of
+        {{_, Length, OfThese, Messages}, Left} when Length =< N ->
+            out(N - Length, infinity, Left, Count + Length, Bounded + OfThese, [Messages | Taken]);
+        {Segment, Left} ->
+            {Some, More} = lists:split(N, element(4, Segment)),
+            out_part(N, Some, More, Segment, Levels, Left, Count, Bounded, Taken)
     end;
-make_room(_Priority, _Policy, _Levels, _Lower) ->
-    none.
-
-level(Priority, Free, Bounded, Lower) ->
-    case queue:is_empty(Free) andalso queue:is_empty(Bounded) of
-        true -> Lower;
-        false -> [{Priority, Free, Bounded} | Lower]
+out(N, Bytes, Levels, Count, Bounded, Taken) ->
+    {{_, _, OfThese, Messages} = Segment, Left} = first(Levels),
+    case cut(N, Bytes, Messages, 0, []) of
+        {Length, BytesLeft, Some, []} ->
+            out(N - Length, BytesLeft, Left, Count + Length, Bounded + OfThese, [Some | Taken]);
+        {Length, _, Some, More} ->
+            out_part(Length, Some, More, Segment, Levels, Left, Count, Bounded, Taken)
     end.
 
-%% @doc Takes out so many, or all that there are.
--spec out(N :: pos_integer(), queue(Item)) -> {[Item], queue(Item)}.
-out(N, Queue) -> out(N, Queue, []).
+%% Puts the rest of a segment back to the level from which it came.
+out_part(Length, Some, More, {Since, All, OfAll, _}, [{Priority, _} | _], Left, Count, Bounded, Taken) ->
+    Out = if OfAll =:= 0 -> 0; true -> bounded(Some) end,
+    Segment = {Since, All - Length, OfAll - Out, More},
+    Rest =
+        case Left of
+            [{Priority, Segments} | Levels] -> [{Priority, queue:in_r(Segment, Segments)} | Levels];
+            Levels -> [{Priority, queue:from_list([Segment])} | Levels]
+        end,
+    {Count + Length, Bounded + Out, [Some | Taken], Rest}.
 
-out(N, #queue{levels = Levels} = Queue, Items) when N =:= 0; Levels =:= [] ->
-    {lists:reverse(Items), Queue};
-out(N, #queue{len = Len, bounded = Bounded, levels = [{Priority, Free, Counted} | Lower]} = Queue, Items) ->
-    case first(queue:peek(Free), queue:peek(Counted)) of
-        {free, Item} ->
-            Left = level(Priority, queue:drop(Free), Counted, Lower),
-            out(N - 1, Queue#queue{len = Len - 1, levels = Left}, [Item | Items]);
-        {bounded, Item} ->
-            Left = level(Priority, Free, queue:drop(Counted), Lower),
-            out(N - 1, Queue#queue{len = Len - 1, bounded = Bounded - 1, levels = Left}, [Item | Items])
+first([{Priority, Segments} | Levels]) ->
+    {{value, Segment}, Left} = queue:out(Segments),
+    {Segment, level(Priority, Left, Levels)}.
+
+level(Priority, Segments, Levels) ->
+    case queue:is_empty(Segments) of
+        true -> Levels;
+        false -> [{Priority, Segments} | Levels]
     end.
 
-first({value, {Free, Item}}, {value, {Bounded, _}}) when Free < Bounded -> {free, Item};
-first(_, {value, {_, Item}}) -> {bounded, Item};
-first({value, {_, Item}}, empty) -> {free, Item}.
+cut(N, Bytes, Messages, Length, Some) when Length =:= N; Bytes =< 0; Messages =:= [] ->
+    {Length, Bytes, lists:reverse(Some), Messages};
+cut(N, Bytes, [Message | More], Length, Some) ->
+    cut(N, Bytes - erlang:external_size(Message), More, Length + 1, [Message | Some]).
 
-%% @doc Takes out those free items that are wanted. Cost: one pass over all that are free.
--spec take_free(fun((Item) -> boolean()), queue(Item)) -> {[Item], queue(Item)}.
-take_free(IsWanted, #queue{len = Len, levels = Levels} = Queue) ->
-    {Taken, Left} = take_free(IsWanted, lists:reverse(Levels), [], []),
-    {Taken, Queue#queue{len = Len - length(Taken), levels = Left}}.
+%% @doc Takes out `N' bounded messages, those of the lowest priority first: of one priority the oldest, or the newest.
+%% There must be as many. Folds `Fun' over them. A list of them would keep a flood of refused messages on the heap.
+%%
+%% Cost: with `oldest' one step for each segment and each dropped message; with `newest' also one pass over a segment.
+-spec drop(oldest | newest, N :: non_neg_integer(), fun((Message :: term(), Acc) -> Acc), Acc, queue()) ->
+    {Acc, queue()}.
+drop(End, N, Fun, Acc, Levels) -> drop(End, N, lists:reverse(Levels), [], Fun, Acc).
 
-take_free(_IsWanted, [], Taken, Left) ->
-    {Taken, Left};
-take_free(IsWanted, [{Priority, Free, Bounded} | Higher], Taken, Left) ->
-    {Wanted, Others} = lists:partition(fun({_, Item}) -> IsWanted(Item) end, queue:to_list(Free)),
-    Items = [Item || {_, Item} <- Wanted],
-    take_free(IsWanted, Higher, Items ++ Taken, level(Priority, queue:from_list(Others), Bounded, Left)).
+drop(_End, 0, Higher, Lower, _Fun, Acc) ->
+    {Acc, lists:reverse(Higher, Lower)};
+drop(End, N, [{Priority, Segments} | Higher], Lower, Fun, Acc) ->
+    {NotYet, NewAcc, Left} = drop_segments(End, N, in_direction(End, queue:to_list(Segments)), Fun, Acc),
+    drop(End, NotYet, Higher, level(Priority, queue:from_list(in_direction(End, Left)), Lower), Fun, NewAcc).
 
-%% @doc All that are in it, in the order in which they would come out.
--spec to_list(queue(Item)) -> [Item].
-to_list(#queue{levels = Levels}) ->
-    [
-        Item
-     || {_, Free, Bounded} <- Levels, {_, Item} <- lists:keymerge(1, queue:to_list(Free), queue:to_list(Bounded))
-    ].
+in_direction(oldest, List) -> List;
+in_direction(newest, List) -> lists:reverse(List).
+
+%% Returns how many messages are still to be dropped, and the segments that are left.
+drop_segments(_End, N, Segments, _Fun, Acc) when N =:= 0; Segments =:= [] ->
+    {N, Acc, Segments};
+drop_segments(End, N, [{_, _, 0, _} = Segment | Segments], Fun, Acc) ->
+    {NotYet, NewAcc, Left} = drop_segments(End, N, Segments, Fun, Acc),
+    {NotYet, NewAcc, [Segment | Left]};
+drop_segments(oldest, N, [{Since, Count, Bounded, Messages} | Segments], Fun, Acc) ->
+    Now = min(N, Bounded),
+    {Passed, Rest, Acc1} = drop_messages(Now, Messages, [], Fun, Acc),
+    {NotYet, Acc2, Left} = drop_segments(oldest, N - Now, Segments, Fun, Acc1),
+    %% The free messages that the search has passed become a segment without bounded messages.
+    Free = length(Passed),
+    With = segment(Since, Count - Now - Free, Bounded - Now, Rest, Left),
+    {NotYet, Acc2, segment(Since, Free, 0, lists:reverse(Passed), With)};
+drop_segments(newest, N, [{Since, Count, Bounded, Messages} | Segments], Fun, Acc) ->
+    Now = min(N, Bounded),
+    {Left, Acc1} = drop_behind(Bounded - Now, Messages, [], Fun, Acc),
+    {NotYet, Acc2, Others} = drop_segments(newest, N - Now, Segments, Fun, Acc1),
+    {NotYet, Acc2, segment(Since, Count - Now, Bounded - Now, Left, Others)}.
+
+segment(_Since, 0, 0, [], Segments) -> Segments;
+segment(Since, Count, Bounded, Messages, Segments) -> [{Since, Count, Bounded, Messages} | Segments].
+
+%% Drops the first `N' bounded messages. Returns the free messages before the last of these in reverse.
+drop_messages(0, Messages, Passed, _Fun, Acc) ->
+    {Passed, Messages, Acc};
+drop_messages(N, [Message | Messages], Passed, Fun, Acc) ->
+    case weir_server_message:is_bounded(Message) of
+        true -> drop_messages(N - 1, Messages, Passed, Fun, Fun(Message, Acc));
+        false -> drop_messages(N, Messages, [Message | Passed], Fun, Acc)
+    end.
+
+%% Drops all bounded messages but the first `Keep' of them.
+drop_behind(_Keep, [], Left, _Fun, Acc) ->
+    {lists:reverse(Left), Acc};
+drop_behind(Keep, [Message | Messages], Left, Fun, Acc) ->
+    case weir_server_message:is_bounded(Message) of
+        true when Keep =:= 0 -> drop_behind(0, Messages, Left, Fun, Fun(Message, Acc));
+        true -> drop_behind(Keep - 1, Messages, [Message | Left], Fun, Acc);
+        false -> drop_behind(Keep, Messages, [Message | Left], Fun, Acc)
+    end.
+
+%% @doc Takes out the free messages that `IsWanted' chooses, in their order. Cost: one pass over all messages.
+-spec take(IsWanted :: fun((Message :: term()) -> boolean()), queue()) -> {[Message :: term()], queue()}.
+take(IsWanted, Levels) ->
+    {Taken, Left} = lists:unzip([take_of(IsWanted, Level) || Level <- Levels]),
+    {lists:append(Taken), lists:append(Left)}.
+
+take_of(IsWanted, {Priority, Segments}) ->
+    Parted = [
+        {Since, Bounded, lists:partition(IsWanted, Messages)}
+     || {Since, _, Bounded, Messages} <- queue:to_list(Segments)
+    ],
+    Left = [{Since, length(Ms), Bounded, Ms} || {Since, Bounded, {_, [_ | _] = Ms}} <- Parted],
+    {lists:append([Wanted || {_, _, {Wanted, _}} <- Parted]), level(Priority, queue:from_list(Left), [])}.
+
+%% @doc Returns all messages in the order in which they come out.
+-spec to_list(queue()) -> [Message :: term()].
+to_list(Levels) ->
+    lists:append([Messages || {_, Segments} <- Levels, {_, _, _, Messages} <- queue:to_list(Segments)]).
+
+%% @doc Returns the number of bounded messages in a list.
+-spec bounded([Message :: term()]) -> non_neg_integer().
+bounded(Messages) -> bounded(Messages, 0).
+
+bounded([Message | Messages], Count) ->
+    case weir_server_message:is_bounded(Message) of
+        true -> bounded(Messages, Count + 1);
+        false -> bounded(Messages, Count)
+    end;
+bounded([], Count) ->
+    Count.

@@ -1,25 +1,25 @@
-%% @doc What a weir_server shows of itself: its end, its log reports, its status, its debug output.
+%% @doc The end of a server, its log reports, its status and its debug output.
 %%
-%% Reports carry gen_server's labels and keys (`{gen_server, terminate}'), so whatever already understands those, a log
-%% filter, an error tracker or Elixir's translator, understands these. What is added, since a server that drains has
-%% messages that no look into its mailbox can find:
+%% Reports have gen_server's labels and keys (`{gen_server, terminate}'), so log filters, error trackers and Elixir's
+%% translator understand them. A server that drains has messages that its mailbox does not show. Therefore reports have
+%% more:
 %% <ul>
-%% <li>A crash report has the key `drained': how many drained messages are lost. If the module exports
-%%     `format_message_queue/2', the key `message_queue' has what that made of them.</li>
+%% <li>A crash report has the key `drained': the number of drained messages that are lost. If the module exports
+%%     `format_message_queue/2', the key `message_queue' has its result.</li>
 %% <li>`terminate/2' finds their number in {@link weir_server:waiting/0}.</li>
 %% <li>`sys:get_status/1' has `{"Drained messages", Number}' behind the logged events, if there are any, and
 %%     `{"Message queue", Shown}'. `Shown' is the result of `format_message_queue/2'. Without that callback, `Shown' has
 %%     the first three messages by their shapes: tuples, atoms and numbers, with sizes in place of binaries, lists and
 %%     maps. A module with `format_status/1' formats these messages itself. With `format_status/2', which gets no
 %%     messages, none is shown.</li>
-%% <li>The report of a batch that raises an exception, and the exit reason, have the number of its messages and the
-%%     shapes of the first three in place of the batch, also in the stack trace.</li>
-%% </ul>
-%% A message is shown as a batch has it: `{call, From, Request}', `{cast, Request}', `{info, Message}'.
+%% <li>If handle_batch/2 raises an exception, a description replaces the batch in the report, the exit reason and the
+%%     stack trace. The description has the number of messages, and the shapes of the first three.</li>
+%% </ul> A report shows a message in the form that it has in a batch: `{call, From, Request}', `{cast, Request}',
+%% `{info, Message}'.
 %%
-%% They are logged by this module: a level that is set for the module gen_server does not apply to them.
+%% This module logs the reports, so a log level for the module gen_server does not apply.
 %%
-%% A callback of these that raises an exception is reported as having crashed, in place of what it should have shown.
+%% If a formatting callback raises an exception, the report says that the callback crashed.
 %% @private
 -module(weir_server_report).
 
@@ -31,6 +31,7 @@
 -include_lib("kernel/include/logger.hrl").
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
+-include("weir_server_message.hrl").
 
 -type about() :: #{
     name := term(),
@@ -41,8 +42,8 @@
     debug := [sys:dbg_opt()],
     drained := [term()]
 }.
-%% A server at its end. `message': what it was handling, with its envelope. `drained': the messages of the private
-%% queue as they arrived, the next one first.
+%% A server for reports. `message' is the message that the server was handling, in the form in which it came. `drained'
+%% are the drained messages in the order in which they would be handled.
 
 %% @doc Logs a message that came to a module without handle_info/2.
 -spec no_handle_info(module(), term()) -> ok.
@@ -56,7 +57,7 @@ no_handle_info(Mod, Message) ->
         }
     ).
 
-%% @doc Ends the process because a callback, the parent or `sys' said so. A reason other than `normal',
+%% @doc Ends the process for a callback, the parent or `sys'. A reason other than `normal',
 %% `shutdown' and `{shutdown, _}' is logged, without a stack trace: no code raised it.
 -spec stop(Reason, weir_server:from() | undefined, Message :: term(), #server{}, Chunk :: [term()], State :: term()) ->
     no_return()
@@ -79,19 +80,20 @@ crash({Class, Reason, Stacktrace}, From, Message, S, Chunk, State) ->
     log_unless_orderly(Class, Reason, Stacktrace, About),
     erlang:raise(Class, Reason, Stacktrace).
 
-%% @doc What reports and statuses are made of. `Chunk': what was handed out and is not handled.
+%% @doc Collects the content of reports and statuses. `Chunk' are messages that were handed out and not handled.
 -spec about(weir_server:from() | undefined, Message :: term(), #server{}, Chunk :: [term()], State :: term()) ->
     about().
 about(From, Message, #server{name = Name, mod = Mod, debug = Debug, inbox = Inbox} = S, Chunk, State) ->
     #server{parent = Parent, tag = Tag} = S,
-    Drained = [
-        weir_server_batch:uncredited(Drained)
-     || Drained <- Chunk ++ weir_server_inbox:to_list(Inbox),
-        not weir_server_mailbox:is_for_loop(Drained, Parent, Tag) orelse element(1, Drained) =:= '$weir_with_state'
-    ],
+    IsShown = fun
+        (?WITH_STATE(_, _)) -> true;
+        (Message0) -> not weir_server_message:is_for_loop(Message0, Parent, Tag)
+    end,
+    Waiting = lists:filter(IsShown, Chunk ++ weir_server_inbox:to_list(Inbox)),
+    Drained = lists:map(fun weir_server_message:uncredited/1, Waiting),
     #{name => Name, mod => Mod, from => From, message => Message, state => State, debug => Debug, drained => Drained}.
 
-%% @doc The reason that `terminate/2' and a failed start see: errors carry their stack trace, exits do not.
+%% @doc Returns the reason that `terminate/2' and the starter see: an error has its stack trace, an exit has none.
 -spec exit_reason(error | exit, term(), erlang:stacktrace()) -> term().
 exit_reason(error, Reason, Stacktrace) -> {Reason, Stacktrace};
 exit_reason(exit, Reason, _) -> Reason.
@@ -99,7 +101,7 @@ exit_reason(exit, Reason, _) -> Reason.
 terminate(Reason, #{mod := Mod, state := State, drained := Drained} = About) ->
     case erlang:function_exported(Mod, terminate, 2) of
         true ->
-            ok = weir_server_inbox:publish_left(length(Drained)),
+            ok = weir_server_stats:publish_lost(length(Drained)),
             try
                 Mod:terminate(Reason, State)
             catch
@@ -109,11 +111,11 @@ terminate(Reason, #{mod := Mod, state := State, drained := Drained} = About) ->
                     log(Raised, Stacktrace, About),
                     erlang:raise(Class, Raised, Stacktrace)
             after
-                %% The crash report, which shows the dictionary, has what matters elsewhere.
-                weir_server_inbox:unpublish()
+                %% The crash report shows the dictionary, and has the counts elsewhere.
+                weir_server_stats:unpublish()
             end;
         false ->
-            weir_server_inbox:unpublish()
+            weir_server_stats:unpublish()
     end.
 
 log_unless_orderly(exit, normal, _, _) -> ok;
@@ -138,20 +140,20 @@ log(Reason, Stacktrace, #{name := Name, mod := Mod, from := From, state := State
         add_drained(weir_server_otp:add_label(Report), About),
         #{
             domain => [otp],
-            report_cb => fun weir_server:format_log/2,
-            error_logger => #{tag => error, report_cb => fun weir_server:format_log/1}
+            report_cb => fun ?MODULE:format_log/2,
+            error_logger => #{tag => error, report_cb => fun ?MODULE:format_log/1}
         }
     ).
 
-%% Of a call gen_server shows the request, of a cast the message.
-last_message(#{from := {_, _}, message := {'$gen_call', _, Request}}) -> Request;
+%% As in gen_server, a report shows the request of a call, and the whole message of a cast.
+last_message(#{from := {_, _}, message := ?CALL(_, Request)}) -> Request;
 last_message(#{message := Msg}) -> Msg.
 
 with_stacktrace(Reason, undefined) -> Reason;
 with_stacktrace(Reason, Stacktrace) -> {Reason, Stacktrace}.
 
-%% What the callback module's format_status made of the state; the key says which of its forms it has,
-%% or that it failed.
+%% Returns the state as the callback module's format_status has made it. The key depends on the arity of that callback,
+%% or says that the callback failed.
 shown_state(#{'EXIT' := Failure}) -> Failure;
 shown_state(#{'$status' := Status}) -> Status;
 shown_state(#{state := State}) -> State.
@@ -167,7 +169,7 @@ client_info({Client, _Tag}) when is_pid(Client) ->
 client_info(_) ->
     undefined.
 
-%% The drained messages
+%% ---------------------------------------------------------------- drained messages
 
 add_drained(Report, #{mod := Mod, drained := Drained}) ->
     case Drained =/= [] andalso erlang:function_exported(Mod, format_message_queue, 2) of
@@ -177,15 +179,15 @@ add_drained(Report, #{mod := Mod, drained := Drained}) ->
 
 shown_by(Mod, Opt, Drained) ->
     try
-        Mod:format_message_queue(Opt, [weir_server_batch:message(Msg) || Msg <- Drained])
+        Mod:format_message_queue(Opt, [weir_server_message:decode(Msg) || Msg <- Drained])
     catch
         throw:Shown -> Shown;
         _:_ -> atom_to_list(Mod) ++ ":format_message_queue/2 crashed"
     end.
 
-%% @doc The answer to `sys:get_status': gen_server's, and the messages that were drained and wait.
+%% @doc Returns the answer to `sys:get_status': gen_server's answer, and the drained messages.
 %%
-%% `StatusData' is what `sys' gives to `format_status/2' of a special process, with the server as its last element.
+%% `StatusData' is the second argument of `format_status/2' of a special process, with the server as its last element.
 -spec format_status(Opt :: term(), StatusData :: [term()]) -> [term()].
 format_status(Opt, [PDict, SysState, Parent, Debug, #{name := Name, mod := Mod, state := State, drained := Drained}]) ->
     Given = #{state => State, log => sys:get_log(Debug)},
@@ -210,7 +212,7 @@ drained_items([], _, _) ->
     [];
 drained_items(Drained, Mod, State) ->
     Number = {"Drained messages", length(Drained)},
-    First = weir_server_batch:first(Drained),
+    First = weir_server_shape:first(Drained),
     Exported = [Callback || {F, A} = Callback <- hiding_callbacks(), erlang:function_exported(Mod, F, A)],
     case Exported of
         [{format_message_queue, 2} | _] ->
@@ -220,23 +222,23 @@ drained_items(Drained, Mod, State) ->
         [{format_status, 2} | _] ->
             [Number];
         [] ->
-            [Number, {"Message queue", [weir_server_batch:shape(weir_server_batch:message(Msg)) || Msg <- First]}]
+            [Number, {"Message queue", [weir_server_shape:shape(weir_server_message:decode(Msg)) || Msg <- First]}]
     end.
 
 hiding_callbacks() -> [{format_message_queue, 2}, {format_status, 1}, {format_status, 2}].
 
-%% The shape of a message that format_status/1 leaves as it is.
+%% Returns the message as format_status/1 shows it, or its shape if format_status/1 leaves the message as it is.
 shown_message(Mod, State, Raw) ->
-    Msg = weir_server_batch:message(Raw),
+    Msg = weir_server_message:decode(Raw),
     case gen:format_status(Mod, normal, #{state => State, message => Msg}, undefined) of
         #{'EXIT' := Failure} -> Failure;
-        #{message := Msg} -> weir_server_batch:shape(Msg);
+        #{message := Msg} -> weir_server_shape:shape(Msg);
         #{message := Shown} -> Shown
     end.
 
-%% The debug log
+%% ---------------------------------------------------------------- the debug log
 
-%% format_status/1 has been given the events; only without it do their states need formatting here.
+%% With format_status/1, that callback has formatted the events. Otherwise formats the states in the events.
 shown_events(Mod, Events) ->
     case erlang:function_exported(Mod, format_status, 1) of
         true -> Events;
@@ -252,9 +254,9 @@ event_state(Mod, State) ->
 
 %% @doc Prints one event of `sys:trace'.
 -spec print_event(io:device(), term(), Name :: term()) -> ok.
-print_event(Device, {in, {'$gen_call', {Client, _}, Request}}, Name) ->
+print_event(Device, {in, ?CALL({Client, _}, Request)}, Name) ->
     io:format(Device, "*DBG* ~tp got call ~tp from ~tw~n", [Name, Request, Client]);
-print_event(Device, {in, {'$gen_cast', Request}}, Name) ->
+print_event(Device, {in, ?CAST(Request)}, Name) ->
     io:format(Device, "*DBG* ~tp got cast ~tp~n", [Name, Request]);
 print_event(Device, {in, Msg}, Name) ->
     io:format(Device, "*DBG* ~tp got ~tp~n", [Name, Msg]);
@@ -265,7 +267,9 @@ print_event(Device, {noreply, State}, Name) ->
 print_event(Device, Event, Name) ->
     io:format(Device, "*DBG* ~tp dbg  ~tp~n", [Name, Event]).
 
-%% The text of reports: gen_server's, and a line about the drained messages, if there were any.
+%% ---------------------------------------------------------------- the text of reports
+
+%% The text is gen_server's, with a line about the drained messages if messages were drained.
 
 %% @doc See {@link weir_server:format_log/1}.
 -spec format_log(map()) -> {io:format(), [term()]}.

@@ -1,19 +1,19 @@
-%% @doc System messages: what `sys' makes of them, with a server that it knows by weir_server's callbacks.
+%% @doc System messages. `sys' handles them, and calls this module back through weir_server.
 %%
-%% While one is handled, or the server is suspended, the loop is left, and everything that it worked on is in a
-%% `#suspended{}'. What was drained stays drained.
+%% Meanwhile the process has left the loop, and the loop's arguments are in a `#suspended{}'. Drained messages stay
+%% drained.
 %% @private
 -module(weir_server_system).
 
--export([handle/3, continue/3, terminate/4, code_change/4, get_state/1, replace_state/2, format_status/2]).
+-export([handle/3, terminate/4, code_change/4, get_state/1, replace_state/2, format_status/2]).
 
 -include("weir_server.hrl").
 -include("weir_server_loop.hrl").
 
-%% @doc Handles a system message; the loop goes on by {@link continue/3}.
+%% @doc Handles a system message. `sys' then calls weir_server_loop:continue/3.
 -spec handle(Request :: term(), {pid(), term()}, #suspended{}) -> no_return().
 handle(suspend, From, #suspended{server = #server{parent = Parent, inbox = Inbox} = S, chunk = Chunk} = Suspended) ->
-    %% From now on `sys' waits in a receive of its own for what ends or resumes the server: that must not be drained.
+    %% While the server is suspended, `sys' looks in the mailbox for the message that resumes or ends the server.
     {Messages, ChunkLeft, Left} = weir_server_inbox:take_for_sys(Chunk, Inbox),
     ok = weir_server_mailbox:give_to_sys(Messages, Parent),
     handle_now(suspend, From, Suspended#suspended{server = S#server{inbox = Left}, chunk = ChunkLeft});
@@ -23,26 +23,16 @@ handle(Request, From, Suspended) ->
 handle_now(Request, From, #suspended{server = #server{parent = Parent, debug = Debug}, wait = Wait} = Suspended) ->
     sys:handle_system_msg(Request, From, Parent, weir_server, Debug, Suspended, Wait =:= hibernate).
 
-%% @doc Goes on where the message was met.
--spec continue(pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
-continue(Parent, Debug, #suspended{server = Server, chunk = Chunk, count = Count, changed = Changed} = Suspended) ->
-    #suspended{state = State, wait = Wait} = Suspended,
-    S = Server#server{parent = Parent, debug = Debug},
-    case Changed of
-        false -> weir_server_loop:resume(Wait, S, Chunk, Count, State);
-        true -> weir_server_loop:changed(Wait, S, Chunk, Count, State)
-    end.
-
-%% @doc `sys' ends the server.
+%% @doc Ends the server for `sys'.
 -spec terminate(term(), pid(), [sys:dbg_opt()], #suspended{}) -> no_return().
 terminate(Reason, _Parent, Debug, #suspended{server = S, chunk = Chunk, state = State}) ->
     weir_server_report:stop(Reason, undefined, [], S#server{debug = Debug}, Chunk, State).
 
-%% @doc The drained messages survive the change, and are put to the new version when it goes on: whether they are
-%% batched, in what order they are and whether they are dropped may change with it.
+%% @doc Changes the state for a new version of the callback module. The drained messages stay. When the server goes on,
+%% the new version decides about their batches, their order and their bound.
 -spec code_change(#suspended{}, module(), term(), term()) -> {ok, #suspended{}} | term().
 code_change(#suspended{server = #server{mod = Mod}} = Suspended, _Module, OldVsn, Extra) ->
-    %% As in all callbacks, a throw is a return. What else is raised `sys' catches.
+    %% As in all callbacks, a throw is a return. `sys' catches other exceptions.
     Result =
         try
             Mod:code_change(OldVsn, Suspended#suspended.state, Extra)
@@ -56,18 +46,18 @@ code_change(#suspended{server = #server{mod = Mod}} = Suspended, _Module, OldVsn
             Other
     end.
 
-%% @doc The callback module's state.
+%% @doc Returns the callback module's state.
 -spec get_state(#suspended{}) -> {ok, term()}.
 get_state(#suspended{state = State}) ->
     {ok, State}.
 
-%% @doc Another state.
+%% @doc Replaces the callback module's state.
 -spec replace_state(fun((term()) -> term()), #suspended{}) -> {ok, term(), #suspended{}}.
 replace_state(Replace, #suspended{state = State} = Suspended) ->
     NewState = Replace(State),
     {ok, NewState, Suspended#suspended{state = NewState}}.
 
-%% @doc The answer to `sys:get_status'.
+%% @doc Returns the answer to `sys:get_status'.
 -spec format_status(term(), [term()]) -> [term()].
 format_status(Opt, [PDict, SysState, Parent, Debug, #suspended{server = S, chunk = Chunk, state = State}]) ->
     About = weir_server_report:about(undefined, [], S#server{debug = Debug}, Chunk, State),

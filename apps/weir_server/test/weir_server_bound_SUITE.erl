@@ -287,3 +287,20 @@ floods(Pid, Sender) ->
     Calls = [gen_server:send_request(Pid, {p, N rem 3, {Sender, N}}) || N <- lists:seq(1, 20)],
     [gen_server:cast(Pid, {p, N rem 3, {Sender, N}}) || N <- lists:seq(21, 120)],
     length([answer || Call <- Calls, {reply, _} <- [gen_server:receive_response(Call, infinity)]]).
+
+%% A dropped info that prioritise_info/3 has bounded returns its credit, too.
+credits_of_bounded_infos_are_given_back(_) ->
+    [
+        begin
+            Pid = start(Mod, [{max_queue, 5}, {overload, Policy}]),
+            Counter = atomics:new(1, []),
+            ok = atomics:put(Counter, 1, 30),
+            while_held(Pid, fun() ->
+                [Pid ! {'$weir_credit', Counter, {p, {bounded, 0}, N}} || N <- lists:seq(1, 30)]
+            end),
+            ?assertMatch(#{handled := #{infos := 5}, dropped := #{infos := 25}}, settle(Pid)),
+            ?assertEqual(0, atomics:get(Counter, 1)),
+            stop(Pid)
+        end
+     || Mod <- [weir_server_probe_prio, weir_server_probe_prio_batch], Policy <- ?POLICIES
+    ].

@@ -198,9 +198,9 @@ is_distribution_busy() ->
 published(Pid, Small) ->
     case dictionary(Pid, '$weir_server', Small) of
         Published when is_tuple(Published), is_integer(element(1, Published)) ->
-            Inbox = weir_server_inbox,
+            Stats = weir_server_stats,
             try
-                Inbox:published(Published)
+                Stats:published(Published)
             catch
                 %% Another version of it.
                 error:_ -> {element(1, Published), undefined}

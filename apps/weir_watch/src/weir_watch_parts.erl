@@ -247,7 +247,7 @@ has_many(Pid) ->
 server(Pid, Spared) ->
     Name = registered(Pid),
     %% The latter reads what it has published, and asks only one that is idle to publish first.
-    Reads = case lists:member(Pid, Spared) of true -> weir_server_inbox; false -> weir_server end,
+    Reads = case lists:member(Pid, Spared) of true -> weir_server_stats; false -> weir_server end,
     case erlang:function_exported(Reads, info, 1) andalso call(Reads, info, [Pid]) of
         {ok, Info} -> named(Name, maps:merge(figures(Info), sums(Info, [handled, dropped, shed])));
         _ -> named(Name, #{})
