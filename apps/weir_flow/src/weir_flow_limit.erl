@@ -21,7 +21,7 @@
 %% count. A sender that is killed at any other point leaves nothing.
 -module(weir_flow_limit).
 
--export([new_table/0, take/1, take_woken/1, take/2, envelope/2, count_busy/1, count_wait/1]).
+-export([new_table/0, take/1, take_woken/1, envelope/2, count_busy/1, count_wait/1]).
 -export([room/1, tried/1, set_ahead/3]).
 -export([insert/2, set_queue/2, delete/1, rows/0, row/1, sample/1, take_off/2, info/1]).
 
@@ -101,9 +101,7 @@ take_woken(To) ->
             Reason
     end.
 
-%% @private Takes a credit after a check that found room. If other senders have taken the room since, takes nothing and
-%% returns `full'.
--spec take(words(), max()) -> {ok, words()} | {full, words()}.
+%% Takes a credit after a check that found room. If other senders have taken the room since, takes no credit.
 take(Words, Max) ->
     case ?IN_FLIGHT(atomics:add_get(Words, ?CREDITS, ?ONE_TAKEN)) =< Max of
         true ->

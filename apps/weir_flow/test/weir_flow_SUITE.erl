@@ -202,18 +202,6 @@ long_mailbox(_Config) ->
     ok = weir_kit:result(Sender),
     kill(Pid).
 
-%% Each wait starts at a marker, so the runtime does not search older messages. The compiled code shows the markers.
-receives_by_reference(_Config) ->
-    {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(code:which(weir_flow_ack), [abstract_code]),
-    {ok, weir_flow_ack, Assembly} = compile:forms(Forms, [to_asm, binary]),
-    %% The place of the functions in the assembly depends on the release.
-    [Functions] = [Part || [{function, _, _, _, _} | _] = Part <- tuple_to_list(Assembly)],
-    Marked = [
-        {Name, Arity}
-     || {function, Name, Arity, _, Code} <- Functions, lists:keymember(recv_marker_use, 1, Code)
-    ],
-    ?assertEqual([{ask, 5}, {await_monitor, 2}, {await_resume, 4}, {await_watch, 2}], lists:sort(Marked)).
-
 %% A callback throws away the request of a sender that waits, and both requests of a sender that has timed out. The
 %% watch of the second sender ends before its next call.
 request_thrown_away(_Config) ->
@@ -267,7 +255,7 @@ suspended(_Config) ->
     ok = sys:suspend(Pid, wait_ms()),
     Pid ! {block, self()},
     Sender = async(fun() -> casts(Pid, lists:seq(1, 20), 4) end),
-    until_suspended(Sender, {Pid, 1 + 3}),
+    until_waiting(Sender, {Pid, 1 + 3}),
     ok = sys:resume(Pid, wait_ms()),
     ok = await({blocked, Pid}),
     until(fun() -> queue_len(Pid) =:= 4 andalso is_waiting(Sender, [ask]) end),
@@ -294,9 +282,6 @@ suspended_later(_Config) ->
     ?assertEqual(lists:seq(1, 200), notes(Pid)),
     kill(Pid).
 
-until_suspended(Sender, {Pid, Length}) ->
-    until(fun() -> queue_len(Pid) =:= Length andalso is_waiting(Sender, [await_resume]) end).
-
 %% A gen_server of OTP 29 hibernates in a function of its own.
 suspended_hibernating(_Config) ->
     {ok, Pid} = start(hibernating),
@@ -306,7 +291,7 @@ suspended_hibernating(_Config) ->
     end),
     ok = sys:suspend(Pid, wait_ms()),
     Sender = async(fun() -> casts(Pid, lists:seq(1, 20), 4) end),
-    until_suspended(Sender, {Pid, 3}),
+    until_waiting(Sender, {Pid, 3}),
     ok = sys:resume(Pid, wait_ms()),
     ?assertEqual(lists:duplicate(20, ok), result(Sender)),
     kill(Pid).
@@ -419,7 +404,9 @@ misuse(_Config) ->
             {[{window, 3} | x], "not a list of pairs"}
         ]
     ],
-    ?assertEqual("not an integer from 1 to 4000000", text(fun() -> weir_flow:limit(0) end)),
+    Limits = [0, -1, 4000001, infinity, 1.0],
+    [?assertEqual("not an integer from 1 to 4000000", text(fun() -> weir_flow:limit(Max) end)) || Max <- Limits],
+    ?assertError(badarg, weir_flow:limit(name, 1)),
     Bad = ["name", {a, b, c}, 1, {1, node()}, {via, 1, x}, make_ref()],
     [?assertError(badarg, weir_flow:send(Dest, x)) || Dest <- Bad],
     [?assertError(badarg, weir_flow:new(Dest, Window)) || {Dest, Window} <- [{self(), 1}, {"name", 16}]].

@@ -19,7 +19,7 @@ receiver() ->
     weir_flow_test_limited:full(1).
 
 %% The first sample finds that a credit was taken, and the next samples ask, which takes a process. Then the process of
-%% the limits is killed.
+%% the limits is killed, once at the limit of the node and once while no shared server of the node answers.
 limits_go_on(_Config) -> ok = in_node(?MODULE, go_on, []).
 
 go_on() ->
@@ -28,7 +28,11 @@ go_on() ->
     full(processes, ?FULL_MS, fun() -> [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 4)] end),
     ?assertEqual(Limits, whereis(weir_flow_limits)),
     full(processes, ?FULL_MS, fun() -> weir_kit_limits:kill(Limits, whereis(weir_flow_sup)) end),
-    until(fun() -> weir_flow:limit(Pid, 20) =:= ok end),
+    until(fun() -> weir_flow:limit(Pid, 10) =:= ok end),
+    weir_kit_limits:without_servers(fun() ->
+        ok = weir_kit:kill(whereis(weir_flow_limits)),
+        until(fun() -> weir_flow:limit(Pid, 20) =:= ok end)
+    end),
     ?assertEqual({1, 20}, {info(in_flight, Pid), info(limit, Pid)}),
     finish(Pid, [], []).
 
@@ -42,17 +46,6 @@ without_waiting() ->
     ?assertEqual([ok, ok, ok, {error, timeout}, {error, timeout}, {error, timeout}], Casts),
     ok = weir_flow_test_receiver:release(Pid),
     until(fun() -> Cast() =:= ok end).
-
-%% The limits start again while no shared server of the node answers.
-servers_hang(_Config) -> ok = in_node(?MODULE, hang, []).
-
-hang() ->
-    Pid = receiver(),
-    weir_kit_limits:without_servers(fun() ->
-        [ok = weir_flow_limits:sample() || _ <- lists:seq(1, 4)],
-        ok = weir_kit:kill(whereis(weir_flow_limits)),
-        until(fun() -> weir_flow:limit(Pid, 20) =:= ok end)
-    end).
 
 %% The first sender that waits for the limit needs a queue. The queue is killed later.
 senders_wait_for_room(_Config) -> ok = in_node(?MODULE, wait_for_room, []).
