@@ -157,8 +157,11 @@ each_key_has_its_server(Config) ->
              || Server <- Servers, Key <- keys(100)
             ],
             [?assert(length(keys_of(Server, C)) > 20) || Server <- Servers],
-            ok = weir_memcached:flush_all(C),
-            [?assertEqual({error, not_found}, weir_memcached:get(C, Key)) || Key <- keys(100)],
+            %% A memcached whose clock is behind keeps the items of its last second.
+            ok = until(fun() ->
+                ok = weir_memcached:flush_all(C),
+                lists:all(fun(Key) -> weir_memcached:get(C, Key) =:= {error, not_found} end, keys(100))
+            end),
             ok = weir_memcached:stop(C)
         end,
         [ketama, {ketama, unweighted}, rendezvous, jump]
