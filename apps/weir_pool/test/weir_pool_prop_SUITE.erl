@@ -270,7 +270,8 @@ everything_at_once(_Config) ->
     set_up(),
     rand:seed(exsss, {1, 2, 3}),
     Pickers = [weir_kit:start(fun() -> picker(0) end) || _ <- [1, 2, 3, 4]],
-    _ = weir_kit:in_parallel([fun() -> chaos(Seed, 150) end || Seed <- [1, 2, 3]]),
+    Steps = weir_kit:long(75, 150),
+    _ = weir_kit:in_parallel([fun() -> chaos(Seed, Steps) end || Seed <- [1, 2, 3]]),
     [Pid ! stop || {Pid, _} <- Pickers],
     ?assert(lists:all(fun(Picker) -> weir_kit:result(Picker) > 0 end, Pickers)),
     %% A pool whose manager was killed last may come back after it was found to be gone.

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Milliseconds after which a paused thread goes on: a test that fails leaves no node behind. */
-#define LONGEST_PAUSE_MS 60000
+#define LONGEST_PAUSE_MS 20000
 
 static bool path(char *buffer, size_t size, const char *place, const char *kind)
 {
