@@ -55,7 +55,7 @@ open(Name, Conf, Start) ->
         {_, true} ->
             {error, already_started};
         {_, false} ->
-            Opener = alias([reply]),
+            Opener = alias(),
             case Start(Name, Conf, {first_start, Opener}) of
                 {ok, Root} ->
                     await_open(Root, Opener);
@@ -81,21 +81,25 @@ is_taken(Name) ->
 
 %% Waits until a pool is open. The root is the pool's own supervisor, or the manager of a linked pool. A manager that
 %% gives up sends the reason before it ends, because a monitor that is set after its end gets `noproc'. If the manager
-%% of start/2 is killed, its supervisor starts another manager, which answers in its place.
-await_open(Root, Opener) ->
-    Monitor = monitor(process, Root),
+%% of start/2 is killed, its supervisor starts another manager, which answers in its place, even if the killed manager
+%% was about to give up.
+await_open(Root, Opener) -> await_open(Root, Opener, monitor(process, Root), none).
+
+await_open(Root, Opener, Monitor, GivenUp) ->
     receive
         {Opener, open} ->
             true = demonitor(Monitor, [flush]),
+            true = unalias(Opener),
             {ok, Root};
         {Opener, {error, _} = Error} ->
-            receive
-                {'DOWN', Monitor, process, Root, _} -> not_open(Root, Error)
-            end;
+            await_open(Root, Opener, Monitor, Error);
         {'DOWN', Monitor, process, Root, Reason} ->
             true = unalias(Opener),
-            not_open(Root, {error, {pool_down, Reason}})
+            not_open(Root, error_of(GivenUp, Reason))
     end.
+
+error_of(none, Reason) -> {error, {pool_down, Reason}};
+error_of(GivenUp, _Reason) -> GivenUp.
 
 %% The root may be linked to the caller. A caller that does not trap exits may get the exit signal before the error, as
 %% with supervisor:start_link/2.
