@@ -71,11 +71,11 @@ limit(Pid, Max) ->
 queue(To, Timeout) ->
     case weir_flow_limit:row(To) of
         {_, _, _, Queue} ->
-            case is_alive(Queue) of
+            case is_pid(Queue) andalso is_process_alive(Queue) of
                 true ->
                     {ok, Queue};
                 false ->
-                    case call({queue, To}, Timeout) of
+                    case call({queue, To, Queue}, Timeout) of
                         down -> no_queue;
                         Answer -> Answer
                     end
@@ -93,9 +93,6 @@ call(Request, Timeout) ->
         exit:_ -> down
     end.
 
-is_alive(none) -> false;
-is_alive(Pid) -> is_process_alive(Pid).
-
 %% @private Samples all counts now. For tests.
 -spec sample() -> ok.
 sample() -> gen_server:call(?MODULE, sample, infinity).
@@ -109,24 +106,22 @@ init([]) ->
     {ok, lists:foldl(fun monitor_once/2, #state{}, [Pid || {Pid, _Words, _Max, _Queue} <- Rows])}.
 
 %% @private
--spec handle_call({limit, pid(), weir_flow_limit:max()} | {queue, pid()} | sample, gen_server:from(), #state{}) ->
+-spec handle_call({limit, pid(), weir_flow_limit:max()} | {queue, pid(), pid() | none} | sample, gen_server:from(), #state{}) ->
     {reply, term(), #state{}}.
 handle_call({limit, Pid, Max}, _From, State) ->
     %% The row comes first, so that the 'DOWN' of a dead process finds the row and deletes it.
     ok = weir_flow_limit:insert(Pid, Max),
     {reply, ok, monitor_once(Pid, State)};
-handle_call({queue, Pid}, _From, State) ->
-    {reply, started(weir_flow_limit:row(Pid)), State};
+handle_call({queue, Pid, Dead}, _From, State) ->
+    {reply, started(Dead, weir_flow_limit:row(Pid)), State};
 handle_call(sample, _From, State) ->
     {reply, ok, sample(State)}.
 
-started({Pid, Words, _Max, Queue}) ->
-    case is_alive(Queue) of
-        true -> {ok, Queue};
-        false -> start_queue(Pid, Words)
-    end;
-started(Reason) ->
-    Reason.
+%% A sender has found that the queue is dead, or that there is none. If several senders ask, the first of them starts
+%% the queue. This process does not ask the runtime whether a queue lives, because the answer may wait for that queue.
+started(Dead, {Pid, Words, _Max, Dead}) -> start_queue(Pid, Words);
+started(_Dead, {_Pid, _Words, _Max, Queue}) -> {ok, Queue};
+started(_Dead, Reason) -> Reason.
 
 start_queue(Pid, Words) ->
     case weir_flow_queues_sup:start_queue(Pid, Words) of

@@ -140,9 +140,9 @@ await(To, Key, Ref, Until, Request, Queue, Ms) ->
 %% The row of a receiver that has just died may be gone before its 'DOWN' arrives.
 no_longer_limited(Reason, To, Ref) ->
     true = demonitor(Ref, [flush]),
-    case is_process_alive(To) of
-        true -> Reason;
-        false -> noproc
+    case weir_flow_dest:is_gone(To) of
+        true -> noproc;
+        false -> Reason
     end.
 
 tell(none, _Message) -> ok;

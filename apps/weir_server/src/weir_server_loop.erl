@@ -387,7 +387,7 @@ handle(?CALL(From, Request) = Message, _Wait, #server{handle_call = HandleCall} 
             common_result(Result, From, Message, S, Chunk, Count, State)
     end;
 handle(?CREDIT(Counter, Message), Wait, S, Chunk, Count, State) ->
-    ok = atomics:sub(Counter, 1, 1),
+    ok = ?GIVE_BACK(Counter, 1),
     handle(Message, Wait, S, Chunk, Count, State);
 handle(?EXIT(Parent, Reason) = Message, _Wait, #server{parent = Parent} = S, Chunk, _Count, State) ->
     weir_server_report:stop(Reason, undefined, Message, S, Chunk, State);
@@ -496,7 +496,7 @@ handle_batch(Chunk, #server{mod = Mod, parent = Parent, tag = Tag, inbox = Inbox
             weir_server_report:crash(Raised, undefined, Message, S, Others, State)
     end.
 
-give_back(Credits) -> lists:foreach(fun({Counter, N}) -> ok = atomics:sub(Counter, 1, N) end, Credits).
+give_back(Credits) -> lists:foreach(fun({Counter, N}) -> ok = ?GIVE_BACK(Counter, N) end, Credits).
 
 %% Returns whether a return of handle_batch/2 has replies, and these are valid.
 is_answered({reply, Replies, _}) -> are_replies(Replies);

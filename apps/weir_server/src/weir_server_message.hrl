@@ -5,8 +5,9 @@
 -define(CALL(From, Request), {?CALL_LABEL, From, Request}).
 -define(CAST(Request), {'$gen_cast', Request}).
 
-%% A message that weir_flow counts. The server subtracts 1 from word 1 of `Counter' when the message has been handled.
+%% A message that weir_flow counts. The server gives the credit of each such message back, once.
 -define(CREDIT(Counter, Message), {'$weir_credit', Counter, Message}).
+-define(GIVE_BACK(Counter, N), atomics:sub((Counter), 1, (N))).
 
 %% The request of weir_server:with_state/2, and the request of weir_server:info/1 to publish the counts.
 -define(WITH_STATE_LABEL, '$weir_with_state').

@@ -145,7 +145,7 @@ bound(#order{max = Max, drops = Drops, bounded = Bounded, len = Len, queue = Que
     {Without#order{queue = Left}, weir_server_stats:dropped(Kinds, Stats)}.
 
 refuse(?CREDIT(Counter, Message), Order) ->
-    ok = atomics:sub(Counter, 1, 1),
+    ok = ?GIVE_BACK(Counter, 1),
     refuse(Message, Order);
 refuse(?CALL(From, _), Order) ->
     overload(From, Order);
@@ -209,7 +209,7 @@ marked(Message) ->
         false -> ?BOUNDED(Message)
     end.
 
-uncredit(?CREDIT(Counter, _Message)) -> atomics:sub(Counter, 1, 1);
+uncredit(?CREDIT(Counter, _Message)) -> ?GIVE_BACK(Counter, 1);
 uncredit(_Message) -> ok.
 
 %% The priority of a message that goes behind all messages that wait, but not ahead of usual ones that come later.
