@@ -106,8 +106,8 @@ init([]) ->
     {ok, lists:foldl(fun monitor_once/2, #state{}, [Pid || {Pid, _Words, _Max, _Queue} <- Rows])}.
 
 %% @private
--spec handle_call({limit, pid(), weir_flow_limit:max()} | {queue, pid(), pid() | none} | sample, gen_server:from(), #state{}) ->
-    {reply, term(), #state{}}.
+-spec handle_call(Request, gen_server:from(), #state{}) -> {reply, term(), #state{}} when
+    Request :: {limit, pid(), weir_flow_limit:max()} | {queue, pid(), Dead :: pid() | none} | sample.
 handle_call({limit, Pid, Max}, _From, State) ->
     %% The row comes first, so that the 'DOWN' of a dead process finds the row and deletes it.
     ok = weir_flow_limit:insert(Pid, Max),
